@@ -1,2 +1,47 @@
-//! Development tasks of lameduck.
-fn main() {}
+//! Development tasks of lameduck: `cargo xtask` lists them.
+
+mod codegen;
+mod shell;
+
+use std::process::ExitCode;
+
+use shell::Outcome;
+
+/// One task: its name, what it does, and the function that does it.
+struct Task {
+    name: &'static str,
+    about: &'static str,
+    run: fn(&[String]) -> Outcome,
+}
+
+const TASKS: &[Task] = &[Task {
+    name: "codegen",
+    about: "write the committed protobuf code; --check only says what is out of date",
+    run: codegen::run,
+}];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some(name) = arguments.first() else {
+        return usage();
+    };
+    let Some(task) = TASKS.iter().find(|task| task.name == name) else {
+        eprintln!("xtask: there is no task `{name}`");
+        return usage();
+    };
+    match (task.run)(&arguments[1..]) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("xtask {name}: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn usage() -> ExitCode {
+    eprintln!("usage: cargo xtask TASK");
+    for task in TASKS {
+        eprintln!("  {:<8} {}", task.name, task.about);
+    }
+    ExitCode::from(2)
+}
