@@ -1,1 +1,4 @@
-//! placeholder
+//! Registries of lameduck: where instances are published and found.
+#![deny(missing_docs)]
+
+pub mod driver;

@@ -1,1 +1,7 @@
-//! placeholder
+//! Keeps requests alive while the processes that serve them come and go.
+#![deny(missing_docs)]
+
+pub mod mark;
+
+pub use lameduck_core as core;
+pub use lameduck_registry::driver;

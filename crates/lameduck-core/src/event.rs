@@ -1,0 +1,136 @@
+//! Every observable fact, as data. Logs, metrics and the lab's ledger derive from these.
+
+use alloc::string::String;
+
+use crate::instance::{Incarnation, Life};
+use crate::name::{Address, ServiceName};
+use crate::registry::Want;
+
+/// The phases of a serving process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Not serving yet.
+    #[default]
+    Starting,
+    /// Serving, published.
+    Serving,
+    /// Announced as leaving; still serves everything that arrives.
+    Closing,
+    /// Refuses what is new; finishes what is in flight.
+    Draining,
+    /// All done; the process may exit.
+    Stopped,
+}
+
+impl Phase {
+    /// Its name in lower case, as the status page shows it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Serving => "serving",
+            Self::Closing => "closing",
+            Self::Draining => "draining",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// Where in the order of choice an endpoint stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// Connected, serving, wanted.
+    Ready,
+    /// Closing or unlisted, but it still serves: used where nothing is ready.
+    LastResort,
+    /// Never chosen: no connection, refusing, or not ready.
+    Out,
+}
+
+/// What a closing statement came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ClosingSource {
+    /// An in-band mark on an answer of that life.
+    Mark,
+    /// The registry says `closing`.
+    Registry,
+    /// NOT_SERVING, followed by the peer's own end of the Watch or the connection.
+    Health,
+}
+
+/// One fact. Grows; match with a wildcard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A serving process entered a phase.
+    PhaseEntered {
+        /// Its life.
+        life: Life,
+        /// The phase.
+        phase: Phase,
+    },
+    /// A registry confirmed a wanted state, or failed to.
+    Registration {
+        /// Which registry, as its target says.
+        registry: String,
+        /// What was wanted.
+        want: Want,
+        /// What is in the way; `None` where it is reached.
+        error: Option<String>,
+    },
+    /// A directory's registry cannot be read; what is known is kept.
+    DirectoryStale {
+        /// Which directory.
+        service: Option<ServiceName>,
+        /// What the registry said.
+        error: String,
+    },
+    /// A closing statement was taken: this life is not chosen from here on while others are ready.
+    Closing {
+        /// Its address.
+        address: Address,
+        /// Which life.
+        incarnation: Incarnation,
+        /// What said so.
+        source: ClosingSource,
+    },
+    /// A closing statement was taken back by the life itself, or proved wrong.
+    ClosingLifted {
+        /// Its address.
+        address: Address,
+        /// Which life.
+        incarnation: Incarnation,
+    },
+    /// An endpoint moved in the order of choice.
+    TierChanged {
+        /// Its address.
+        address: Address,
+        /// Which life.
+        incarnation: Incarnation,
+        /// Where it stands now.
+        tier: Tier,
+    },
+    /// An endpoint was chosen for a call. Only made where an observer asks for it.
+    Picked {
+        /// Its address.
+        address: Address,
+        /// Which life.
+        incarnation: Incarnation,
+        /// From which tier.
+        tier: Tier,
+    },
+    /// A call was placed once more.
+    Replaced {
+        /// Where it had been placed before.
+        address: Address,
+        /// Whether it provably had not been processed there.
+        proven: bool,
+    },
+    /// A connection to an endpoint ended.
+    Disconnected {
+        /// Its address.
+        address: Address,
+        /// Why.
+        reason: String,
+    },
+}

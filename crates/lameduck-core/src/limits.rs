@@ -1,0 +1,146 @@
+//! Every default and every bound, with its unit last in the name and its reason beside it.
+//!
+//! A number that users can see is a promise: change one here, and the changelog says so.
+
+use core::time::Duration;
+
+// --- leaving ------------------------------------------------------------------------------------
+
+/// The one total time that a stop may take. Kubernetes grants 30 s; 25 s and the margin fit inside.
+pub const STOP_BUDGET: Duration = Duration::from_secs(25);
+/// What is left of the budget for the visible cut, the hooks' end, the report and the exit itself.
+pub const STOP_MARGIN: Duration = Duration::from_secs(1);
+/// Closing takes at most this many hundredths of the budget: the rest belongs to what is in flight.
+pub const CLOSING_CAP_PERCENT: u32 = 40;
+/// The least time in Closing where the registry pushes its changes: a push takes milliseconds, this
+/// leaves room for a client that was just reconnecting.
+pub const FLOOR_PUSH: Duration = Duration::from_millis(500);
+/// The least time in Closing with no registry at all, outside a cluster.
+pub const FLOOR_NONE: Duration = Duration::from_millis(500);
+/// The least time in Closing with no registry inside a cluster, whose proxies learn late.
+pub const FLOOR_CLUSTER: Duration = Duration::from_secs(10);
+/// No request admitted for this long means that callers have gone.
+pub const QUIET_WINDOW: Duration = Duration::from_millis(500);
+/// First GOAWAY no sooner than this after NOT_SERVING was pushed: the push must be acted on first,
+/// so that even a caller that never places a call twice has moved before its connection ends.
+pub const GOAWAY_DELAY: Duration = Duration::from_millis(100);
+/// First GOAWAYs are paced over this part of the floor (a quarter, as Envoy does), so that callers
+/// do not all redial in one instant.
+pub const GOAWAY_PACE_DIVISOR: u32 = 4;
+/// The final GOAWAY of a connection is forced after this long without the peer's PING answer.
+pub const FINAL_GOAWAY_MAX: Duration = Duration::from_secs(1);
+/// How long one hook may take before it is left behind and named in the report.
+pub const HOOK_MAX: Duration = Duration::from_secs(5);
+/// How long the last lease revocation may take: the lease ends by itself after its TTL.
+pub const REVOKE_MAX: Duration = Duration::from_secs(1);
+/// After the cut: how long connections may flush their resets before their tasks are dropped.
+pub const CUT_FLUSH: Duration = Duration::from_millis(100);
+
+// --- a server's connections ---------------------------------------------------------------------
+
+/// From accept to the first frame or request head; a TCP probe that says nothing frees its slot.
+pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// The same once the server is draining.
+pub const HANDSHAKE_DRAINING_MAX: Duration = Duration::from_secs(1);
+/// Bytes read and thrown away after a half-close, so that a client still uploading sees the answer.
+pub const LINGER_BYTES: usize = 8 << 20;
+/// The longest such reading.
+pub const LINGER_MAX: Duration = Duration::from_secs(1);
+/// Body bytes read before a request is refused: HTTP/2 peers die of unread small DATA frames.
+pub const REFUSE_READ_BYTES: usize = 64 << 10;
+/// The longest such reading.
+pub const REFUSE_READ_MAX: Duration = Duration::from_secs(1);
+/// Waiting connections in the kernel's accept queue: std's 128 overflow at 500 connects a second.
+pub const LISTEN_BACKLOG: i32 = 1024;
+/// Streams that one HTTP/2 client may have open on one connection.
+pub const SERVER_STREAMS_MAX: u32 = 256;
+/// Connections open at once; further ones wait in the kernel's queue. Far below usual
+/// descriptor limits (1,024 soft on old systems is raised by every service manager).
+pub const CONNECTIONS_MAX: usize = 20_000;
+/// HTTP/2 keep-alive PING after this long without a byte: frees peers that died silently.
+pub const SERVER_PING_INTERVAL: Duration = Duration::from_secs(30);
+/// How long the answer to such a PING may take.
+pub const SERVER_PING_MAX: Duration = Duration::from_secs(10);
+/// HTTP/1.1: from one request's end to the next one's head. Above the 60 s that common proxies keep.
+pub const HTTP1_IDLE_MAX: Duration = Duration::from_secs(75);
+/// Largest header list accepted, in bytes.
+pub const HEADER_BYTES_MAX: u32 = 16 << 10;
+/// HTTP/2 receive window per stream and per connection, in bytes.
+pub const WINDOW_BYTES: u32 = 1 << 20;
+
+// --- registries ---------------------------------------------------------------------------------
+
+/// Lease TTL asked for; what is granted is read back.
+pub const LEASE_TTL: Duration = Duration::from_secs(10);
+/// A lease is renewed after TTL divided by this.
+pub const LEASE_RENEW_DIVISOR: u32 = 3;
+/// Services that one process publishes: etcd takes 128 operations a transaction, two keys each.
+pub const SERVICES_PER_TRANSACTION: usize = 32;
+/// Largest instance record, in bytes.
+pub const RECORD_BYTES_MAX: usize = 4 << 10;
+/// Changes of a published record: at most one in this time.
+pub const REPUBLISH_INTERVAL: Duration = Duration::from_secs(1);
+/// A go-zero key is taken for foreign this long after it appeared without a record of ours.
+pub const FOREIGN_AFTER: Duration = Duration::from_millis(100);
+/// First and last pause between attempts to reach a registry.
+pub const REGISTRY_BACKOFF: (Duration, Duration) =
+    (Duration::from_millis(100), Duration::from_secs(10));
+/// One request to a registry, except watches and keep-alives.
+pub const REGISTRY_CALL_MAX: Duration = Duration::from_secs(3);
+/// A mirror lists anew this often, whatever the watch says: etcd 3.4 has lost events.
+pub const MIRROR_CHECK: Duration = Duration::from_secs(300);
+/// Instances of one service that a mirror takes; further ones are counted and left out.
+pub const INSTANCES_MAX: usize = 20_000;
+/// Watchers, leases and keys of one development server or memory registry.
+pub const STORE_ITEMS_MAX: usize = 100_000;
+/// Changes that the store remembers for watches that start in the past; older ones are compacted.
+pub const STORE_HISTORY_MAX: usize = 10_000;
+
+// --- directories --------------------------------------------------------------------------------
+
+/// A tombstone hides its life for this long: longer than any late registry data seen in the field.
+pub const TOMBSTONE_TTL: Duration = Duration::from_secs(600);
+/// Tombstones of one hub; the oldest is dropped and counted.
+pub const TOMBSTONES_MAX: usize = 10_000;
+/// Doubted instances stay in use at most this long while they answer.
+pub const DOUBT_MAX: Duration = Duration::from_secs(60);
+/// The window in which many removals count as one loss.
+pub const DOUBT_WINDOW: Duration = Duration::from_secs(1);
+/// A removed endpoint's streams are cut after this long.
+pub const LINGER_REMOVED: Duration = Duration::from_secs(600);
+/// Utilisation assumed for the cap of judgements: k = max(1, floor(n * (1 - now / most))).
+pub const UTILISATION_PERCENT: u32 = 70;
+/// The utilisation that the instances left may reach.
+pub const UTILISATION_MAX_PERCENT: u32 = 90;
+/// A closing endpoint whose connection stays open is asked this often whether it has resumed.
+pub const RESUME_CHECK: Duration = Duration::from_secs(5);
+
+// --- calls --------------------------------------------------------------------------------------
+
+/// First and last pause between dials of one endpoint.
+pub const DIAL_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+/// From connect to the peer's SETTINGS.
+pub const DIAL_MAX: Duration = Duration::from_secs(2);
+/// Names behind an endpoint are looked up at each dial and this often.
+pub const LOOKUP_INTERVAL: Duration = Duration::from_secs(30);
+/// Attempts of one call in all.
+pub const ATTEMPTS_MAX: u32 = 3;
+/// Placements of one call in all, those that never left the process included: each takes another
+/// connection, so more than this many connections ended under one call.
+pub const PLACEMENTS_MAX: u32 = 16;
+/// Retries may be this many hundredths of the calls of the last [`RETRY_WINDOW`] …
+pub const RETRY_PERCENT: u32 = 20;
+/// … plus this many a second, so that a caller of few calls can retry at all.
+pub const RETRIES_PER_SECOND: u32 = 3;
+/// The window over which calls count for the retry budget.
+pub const RETRY_WINDOW: Duration = Duration::from_secs(10);
+/// A call without any usable endpoint waits at most this long (and never past its deadline).
+pub const PICK_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Streams that a caller opens on one connection, whatever the peer allows.
+pub const CLIENT_STREAMS_MAX: u32 = 100;
+/// Connections of one endpoint: a second one only where the first one's streams run out.
+pub const CONNECTIONS_PER_ENDPOINT_MAX: usize = 4;
+/// A unary request body up to this many bytes is kept for another attempt.
+pub const REPLAY_BYTES_MAX: usize = 1 << 20;
+/// A mark's header value, in bytes.
+pub const MARK_BYTES_MAX: usize = 1 << 10;

@@ -1,0 +1,171 @@
+//! The marks on answers: who answers, that it is closing, that it did not process.
+//!
+//! They are hop by hop: a server strips those that come in, a caller strips those it reads, and
+//! nobody believes a mark that does not name the life that it dialled.
+
+use std::fmt::Write;
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use lameduck_core::instance::Life;
+use lameduck_core::limits::MARK_BYTES_MAX;
+
+/// `lameduck-life: <life>; s=<service>[,…]`: who answers.
+pub const LIFE: HeaderName = HeaderName::from_static("lameduck-life");
+/// `lameduck-closing: <life>`: this life is leaving.
+pub const CLOSING: HeaderName = HeaderName::from_static("lameduck-closing");
+/// `lameduck-refused: <life>`: this request was not processed.
+pub const REFUSED: HeaderName = HeaderName::from_static("lameduck-refused");
+
+/// What a `lameduck-life` mark says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Which life answers.
+    pub life: Life,
+    /// Which services it serves.
+    pub services: Vec<String>,
+}
+
+impl Identity {
+    /// The header value: services percent-encoded. Services that would make it longer than 1 KiB
+    /// are left out from the end.
+    #[must_use]
+    pub fn to_value(&self) -> HeaderValue {
+        let mut text = format!("{}; s=", self.life);
+        for (position, service) in self.services.iter().enumerate() {
+            let mut part = String::from(if position == 0 { "" } else { "," });
+            encode(&mut part, service);
+            if text.len() + part.len() > MARK_BYTES_MAX {
+                break;
+            }
+            text.push_str(&part);
+        }
+        HeaderValue::try_from(text)
+            .expect("hex digits, dots and percent-encoded text are visible ASCII")
+    }
+
+    /// Reads a header value. `None` where it is malformed; unknown parameters are ignored.
+    #[must_use]
+    pub fn from_value(value: &HeaderValue) -> Option<Self> {
+        if value.len() > MARK_BYTES_MAX {
+            return None;
+        }
+        let mut parts = value.to_str().ok()?.split(';');
+        let life = parts.next()?.trim().parse().ok()?;
+        let list = parts
+            .find_map(|part| part.trim().strip_prefix("s="))
+            .unwrap_or_default();
+        let names = list.split(',').filter(|name| !name.is_empty());
+        let services = names.map(decode).collect::<Option<Vec<_>>>()?;
+        Some(Self { life, services })
+    }
+}
+
+/// The value of a closing or refused mark.
+#[must_use]
+pub fn life_value(life: Life) -> HeaderValue {
+    HeaderValue::try_from(life.to_string()).expect("hex digits and dots are visible ASCII")
+}
+
+/// The life that a closing or refused mark names; `None` where the mark is absent or malformed.
+#[must_use]
+pub fn life(headers: &HeaderMap, name: &HeaderName) -> Option<Life> {
+    headers.get(name)?.to_str().ok()?.trim().parse().ok()
+}
+
+/// Takes all three marks away. True where there was one.
+pub fn strip(headers: &mut HeaderMap) -> bool {
+    let mut any = false;
+    for name in [&LIFE, &CLOSING, &REFUSED] {
+        any |= headers.remove(name).is_some();
+    }
+    any
+}
+
+fn encode(out: &mut String, service: &str) {
+    for byte in service.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            write!(out, "%{byte:02X}").expect("writing to a String cannot fail");
+        }
+    }
+}
+
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.trim().bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(if byte == b'%' {
+            let high = char::from(rest.next()?).to_digit(16)?;
+            let low = char::from(rest.next()?).to_digit(16)?;
+            u8::try_from(high * 16 + low).ok()?
+        } else {
+            byte
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lameduck_core::instance::BootId;
+    use proptest::prelude::*;
+
+    fn a_life() -> Life {
+        Life::first(BootId::from_bits(0xfeed))
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let services = vec!["greeter.v1".to_owned(), "a/b c".to_owned()];
+        let value = Identity {
+            life: a_life(),
+            services,
+        }
+        .to_value();
+        assert_eq!(
+            value,
+            "0000000000000000000000000000feed.0; s=greeter.v1,a%2Fb%20c"
+        );
+        assert_eq!(life_value(a_life()), "0000000000000000000000000000feed.0");
+    }
+
+    #[test]
+    fn malformed_marks_are_no_marks() {
+        for text in [
+            "",
+            "x",
+            "0000000000000000000000000000feed.0; s=%z1",
+            "feed.0; s=a",
+        ] {
+            let value = HeaderValue::from_static(text);
+            assert_eq!(Identity::from_value(&value), None, "{text:?}");
+        }
+        let long = HeaderValue::try_from("a".repeat(MARK_BYTES_MAX + 1)).expect("ASCII");
+        assert_eq!(Identity::from_value(&long), None);
+    }
+
+    #[test]
+    fn strip_takes_all_three() {
+        let mut headers = HeaderMap::new();
+        assert!(!strip(&mut headers));
+        for name in [LIFE, CLOSING, REFUSED] {
+            headers.append(&name, life_value(a_life()));
+            headers.append(&name, HeaderValue::from_static("again"));
+        }
+        assert_eq!(life(&headers, &CLOSING), Some(a_life()));
+        assert!(strip(&mut headers));
+        assert!(headers.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn identities_come_back(names in prop::collection::vec("[ -~é]{1,20}", 0..5)) {
+            let identity = Identity { life: a_life(), services: names };
+            let value = identity.to_value();
+            prop_assert!(value.len() <= MARK_BYTES_MAX);
+            prop_assert_eq!(Identity::from_value(&value), Some(identity));
+        }
+    }
+}
