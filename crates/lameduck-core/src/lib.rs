@@ -12,7 +12,9 @@ extern crate alloc;
 extern crate std;
 
 pub mod backoff;
+pub mod balance;
 pub mod event;
+pub mod failover;
 pub mod instance;
 pub mod limits;
 pub mod machine;
