@@ -2,7 +2,7 @@
 //!
 //! Every rule that a machine keeps has a name here at the place where it is kept. In an ordinary
 //! build [`mutant!`](crate::mutant!) is the constant `false` and costs nothing. In a build with
-//! `--cfg lameduck_mutants` one rule at a time can be switched off at run time with [`enable`].
+//! `--cfg lameduck_mutants` one rule at a time can be switched off at run time with `enable`.
 
 #[cfg(lameduck_mutants)]
 use core::sync::atomic::{AtomicUsize, Ordering};
