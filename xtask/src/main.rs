@@ -1,7 +1,12 @@
 //! Development tasks of lameduck: `cargo xtask` lists them.
 
 mod codegen;
+mod lint;
+mod metadata;
+mod report;
 mod shell;
+mod test;
+mod tidy;
 
 use std::process::ExitCode;
 
@@ -14,11 +19,28 @@ struct Task {
     run: fn(&[String]) -> Outcome,
 }
 
-const TASKS: &[Task] = &[Task {
-    name: "codegen",
-    about: "write the committed protobuf code; --check only says what is out of date",
-    run: codegen::run,
-}];
+const TASKS: &[Task] = &[
+    Task {
+        name: "lint",
+        about: "format, tidy, clippy, documentation, features, core without std, generated code",
+        run: lint::run,
+    },
+    Task {
+        name: "tidy",
+        about: "the rules that no compiler knows",
+        run: tidy::run,
+    },
+    Task {
+        name: "test",
+        about: "all tests, examples and controls",
+        run: test::run,
+    },
+    Task {
+        name: "codegen",
+        about: "write the committed protobuf code; --check only says what is out of date",
+        run: codegen::run,
+    },
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

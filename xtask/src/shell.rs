@@ -50,7 +50,7 @@ pub fn run(command: &mut Command) -> Outcome {
 }
 
 /// The command as one would type it: variables that it sets, program, arguments.
-fn shown(command: &Command) -> String {
+pub fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program())
         .file_name()
         .unwrap_or(command.get_program());

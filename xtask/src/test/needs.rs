@@ -1,0 +1,153 @@
+//! Programs of others that tests need, and how to get them.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::shell::{self, Outcome};
+
+/// One need. A new one is one more entry.
+pub struct Need {
+    /// What tests call it.
+    pub name: &'static str,
+    /// Programs that must be on the path.
+    programs: &'static [&'static str],
+    /// Debian packages that bring them.
+    packages: &'static [&'static str],
+}
+
+const NEEDS: &[Need] = &[Need {
+    name: "etcd",
+    programs: &["etcd", "etcdctl"],
+    packages: &["etcd-server", "etcd-client"],
+}];
+
+/// While this file exists and refuses, Debian's packages start no service when they are installed.
+const START_POLICY: &str = "/usr/sbin/policy-rc.d";
+
+/// Installs what is missing where this process may, and returns what is missing still.
+pub fn provide() -> Vec<&'static Need> {
+    let wanted: Vec<&Need> = missing();
+    let packages: Vec<&str> = wanted
+        .iter()
+        .flat_map(|need| need.packages)
+        .copied()
+        .collect();
+    if packages.is_empty() || !may_install() {
+        return wanted;
+    }
+    if let Err(failure) = install(&packages) {
+        eprintln!("{failure}");
+    }
+    missing()
+}
+
+impl Need {
+    /// What is missing, and how to get it.
+    pub fn advice(&self) -> String {
+        let (programs, packages) = (self.programs.join("` or `"), self.packages.join(" "));
+        format!("`{programs}` is missing: on Debian, `apt-get install {packages}`")
+    }
+
+    fn is_there(&self) -> bool {
+        self.programs.iter().all(|program| on_path(program))
+    }
+}
+
+fn missing() -> Vec<&'static Need> {
+    NEEDS.iter().filter(|need| !need.is_there()).collect()
+}
+
+fn on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// Whether this is root on a system with apt-get.
+fn may_install() -> bool {
+    let id = Command::new("id").arg("-u").stdin(Stdio::null()).output();
+    on_path("apt-get") && id.is_ok_and(|output| output.stdout == b"0\n")
+}
+
+fn install(packages: &[&str]) -> Outcome {
+    let _no_service = NoService::begin();
+    let install: Vec<&str> = ["install", "-y", "--no-install-recommends"]
+        .iter()
+        .chain(packages)
+        .copied()
+        .collect();
+    if apt_get(&install).is_ok() {
+        return Ok(());
+    }
+    apt_get(&["update"])?;
+    apt_get(&install)
+}
+
+fn apt_get(arguments: &[&str]) -> Outcome {
+    let mut command = Command::new("apt-get");
+    command
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null());
+    shell::run(&mut command)
+}
+
+/// Keeps packages from starting services for as long as it lives.
+struct NoService {
+    ours: bool,
+}
+
+impl NoService {
+    /// A policy that is there already is left as it is.
+    fn begin() -> Self {
+        let mut options = OpenOptions::new();
+        let file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o755)
+            .open(START_POLICY);
+        let written = file.and_then(|mut file| file.write_all(b"#!/bin/sh\nexit 101\n"));
+        Self {
+            ours: written.is_ok(),
+        }
+    }
+}
+
+impl Drop for NoService {
+    fn drop(&mut self) {
+        if self.ours
+            && let Err(error) = fs::remove_file(Path::new(START_POLICY))
+        {
+            eprintln!("{START_POLICY} stays behind ({error}): remove it by hand");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_program_is_named_with_its_package() {
+        let need = Need {
+            name: "a",
+            programs: &["no-such-program-1"],
+            packages: &["p-1"],
+        };
+        assert!(!need.is_there());
+        let expected = "`no-such-program-1` is missing: on Debian, `apt-get install p-1`";
+        assert_eq!(need.advice(), expected);
+    }
+
+    #[test]
+    fn program_on_the_path_is_there() {
+        let need = Need {
+            name: "a",
+            programs: &["sh"],
+            packages: &[],
+        };
+        assert!(need.is_there());
+    }
+}

@@ -1,0 +1,240 @@
+//! What `cargo xtask test` runs, in order.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::metadata::Workspace;
+use crate::shell::{self, Failure};
+
+/// One stage: what it runs, and how that must end.
+#[derive(Clone)]
+pub struct Stage {
+    /// What the report calls it.
+    pub name: Cow<'static, str>,
+    /// A need without which it cannot run.
+    pub needs: Option<&'static str>,
+    program: Program,
+    arguments: &'static [&'static str],
+    /// The exit code that means that it holds.
+    exit_code: i32,
+    minutes_max: u64,
+}
+
+#[derive(Clone)]
+enum Program {
+    /// cargo.
+    Cargo,
+    /// A program below the target directory that an earlier stage has built.
+    Built(Cow<'static, str>),
+}
+
+/// All stages but the examples. A new stage is one line.
+pub const STAGES: &[Stage] = &[cargo(
+    "unit, integration and doc tests",
+    &["test", "--workspace", "--locked", "--no-fail-fast"],
+)];
+
+const fn cargo(name: &'static str, arguments: &'static [&'static str]) -> Stage {
+    Stage {
+        name: Cow::Borrowed(name),
+        needs: None,
+        program: Program::Cargo,
+        arguments,
+        exit_code: 0,
+        minutes_max: 30,
+    }
+}
+
+/// The examples of the library whose names begin with a digit: they tell a story and come to an end.
+/// The others serve until they are told to stop. The tests have built them all.
+pub fn examples(workspace: &Workspace) -> Vec<Stage> {
+    let targets = workspace
+        .packages
+        .iter()
+        .flat_map(|package| &package.targets);
+    let stories = targets.filter(|target| {
+        target.kind == "example" && target.name.starts_with(|c: char| c.is_ascii_digit())
+    });
+    stories.map(|target| example(&target.name)).collect()
+}
+
+fn example(name: &str) -> Stage {
+    Stage {
+        name: Cow::Owned(format!("example {name}")),
+        needs: None,
+        program: Program::Built(Cow::Owned(format!("debug/examples/{name}"))),
+        arguments: &[],
+        exit_code: 0,
+        minutes_max: 2,
+    }
+}
+
+impl Stage {
+    /// The command, ready to be started.
+    pub fn command(&self, workspace: &Workspace) -> Command {
+        match &self.program {
+            Program::Cargo => shell::cargo(self.arguments.iter().copied()),
+            Program::Built(path) => {
+                let mut command = Command::new(workspace.target_directory.join(path.as_ref()));
+                command.args(self.arguments).current_dir(shell::root());
+                command
+            }
+        }
+    }
+}
+
+/// What the tests of one stage say of themselves.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+    programs: u64,
+}
+
+impl Tally {
+    /// Adds a line such as `test result: ok. 3 passed; 0 failed; 0 ignored; ...`.
+    fn read(&mut self, line: &str) {
+        let Some(counts) = line.strip_prefix("test result: ") else {
+            return;
+        };
+        self.programs += 1;
+        for part in counts.split([';', '.']) {
+            if let Some((number, what)) = part.trim().split_once(' ') {
+                let number: u64 = number.parse().unwrap_or(0);
+                match what {
+                    "passed" => self.passed += number,
+                    "failed" => self.failed += number,
+                    "ignored" => self.ignored += number,
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.programs == 0 {
+            return Ok(());
+        }
+        let Self {
+            passed,
+            failed,
+            ignored,
+            programs,
+        } = self;
+        write!(
+            f,
+            "{passed} passed, {failed} failed, {ignored} ignored in {programs} programs"
+        )
+    }
+}
+
+/// Runs a stage to its end or its limit, with its output on ours.
+pub fn run(command: &mut Command, stage: &Stage) -> Result<Tally, Failure> {
+    let shown = shell::shown(command);
+    eprintln!("+ {shown}");
+    let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let mut child =
+        started.map_err(|error| Failure(format!("`{shown}` could not be started: {error}")))?;
+    let output = child.stdout.take().expect("its standard output is piped");
+    let reader = thread::spawn(move || {
+        let mut tally = Tally::default();
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            println!("{line}");
+            tally.read(&line);
+        }
+        tally
+    });
+    let Some(status) = wait(&mut child, Duration::from_secs(60 * stage.minutes_max))? else {
+        let minutes = stage.minutes_max;
+        return Err(Failure(format!(
+            "`{shown}` did not end within {minutes} min"
+        )));
+    };
+    let tally = reader.join().expect("the reader only reads and counts");
+    if status.code() == Some(stage.exit_code) {
+        return Ok(tally);
+    }
+    let separator = if tally == Tally::default() { "" } else { "; " };
+    let expected = stage.exit_code;
+    Err(Failure(format!(
+        "`{shown}`: {status}, expected {expected}{separator}{tally}"
+    )))
+}
+
+/// Waits for the child's end; none where the limit passes first, and then the child is killed.
+fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= end {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell_stage(exit_code: i32) -> Stage {
+        Stage {
+            exit_code,
+            minutes_max: 1,
+            ..example("a")
+        }
+    }
+
+    fn check(script: &str, stage: &Stage) -> Result<Tally, String> {
+        let mut command = Command::new("sh");
+        run(command.args(["-c", script]), stage).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn expected_exit_code_holds_and_another_does_not() {
+        assert_eq!(check("exit 0", &shell_stage(0)), Ok(Tally::default()));
+        assert_eq!(check("exit 20", &shell_stage(20)), Ok(Tally::default()));
+        let why = check("exit 21", &shell_stage(20)).expect_err("21 is not 20");
+        assert!(why.ends_with("exit status: 21, expected 20"), "{why}");
+        assert!(check("exit 0", &shell_stage(20)).is_err());
+    }
+
+    #[test]
+    fn stage_without_end_is_killed_at_its_limit() {
+        let stage = Stage {
+            minutes_max: 0,
+            ..shell_stage(0)
+        };
+        let why = check("exec sleep 600", &stage).expect_err("it does not end by itself");
+        assert!(why.ends_with("did not end within 0 min"), "{why}");
+    }
+
+    #[test]
+    fn summaries_are_added_up() {
+        let line = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out";
+        let mut tally = Tally::default();
+        for line in [
+            line,
+            "running 3 tests",
+            "test result: FAILED. 2 passed; 1 failed;",
+        ] {
+            tally.read(line);
+        }
+        assert_eq!(
+            tally.to_string(),
+            "5 passed, 1 failed, 1 ignored in 2 programs"
+        );
+        assert_eq!(Tally::default().to_string(), "");
+    }
+}
