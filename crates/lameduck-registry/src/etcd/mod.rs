@@ -1,0 +1,3 @@
+//! etcd: a development server that speaks its API, and a real one as a child process for tests.
+
+pub mod process;

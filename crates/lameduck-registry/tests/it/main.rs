@@ -1,0 +1,3 @@
+//! Tests of the registries from outside.
+
+mod process;
