@@ -1,5 +1,6 @@
 //! Development tasks of lameduck: `cargo xtask` lists them.
 
+mod bench;
 mod codegen;
 mod lint;
 mod metadata;
@@ -34,6 +35,11 @@ const TASKS: &[Task] = &[
         name: "test",
         about: "all tests, examples and controls",
         run: test::run,
+    },
+    Task {
+        name: "bench",
+        about: "run the benches and hold their ratios against xtask/limits.txt",
+        run: bench::run,
     },
     Task {
         name: "codegen",

@@ -7,7 +7,7 @@ use crate::metadata::{Package, Workspace};
 const FLOORS: &[(&str, u8)] = &[
     ("lameduck-core", 0),
     ("lameduck-etcd-proto", 0),
-    ("pairs", 0),
+    ("lameduck-pairs", 0),
     ("lameduck-registry", 1),
     ("lameduck-dns", 1),
     ("lameduck-kubernetes", 1),
