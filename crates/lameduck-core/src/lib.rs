@@ -13,6 +13,7 @@ extern crate std;
 
 pub mod backoff;
 pub mod balance;
+pub mod directory;
 pub mod event;
 pub mod failover;
 pub mod instance;
@@ -22,4 +23,6 @@ pub mod mutant;
 pub mod name;
 pub mod registry;
 pub mod rng;
+#[cfg(test)]
+mod table;
 pub mod time;

@@ -1,0 +1,673 @@
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use core::time::Duration;
+use std::collections::BTreeMap as Map;
+use std::fmt::Write;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::instance::{BootId, Instance, State};
+use crate::limits::TOMBSTONE_TTL;
+use crate::registry::{Entry, ErrorClass, RegistryError};
+use crate::table::assert_table;
+
+const A: &str = "10.0.0.1:80";
+const B: &str = "10.0.0.2:80";
+
+fn life(boot: u128) -> Incarnation {
+    Incarnation::Life(Life::first(BootId::from_bits(boot)))
+}
+
+fn resumed(boot: u128) -> Life {
+    Life::first(BootId::from_bits(boot)).resumed()
+}
+
+fn entry(id: i64, address: &str, incarnation: Incarnation) -> Entry {
+    let instance = Instance::new(address.parse().expect("an address"), incarnation);
+    Entry {
+        id: EntryId(id),
+        instance,
+    }
+}
+
+fn closing(id: i64, address: &str, incarnation: Incarnation) -> Entry {
+    let mut entry = entry(id, address, incarnation);
+    entry.instance.state = State::Closing;
+    entry
+}
+
+fn list(entries: Vec<Entry>) -> Input {
+    Input::Update(Update::Reset {
+        entries,
+        revision: 0,
+    })
+}
+
+fn change(changed: Vec<Entry>, removed: &[i64]) -> Input {
+    let removed = removed.iter().map(|id| EntryId(*id)).collect();
+    Input::Update(Update::Delta {
+        changed,
+        removed,
+        revision: 0,
+    })
+}
+
+fn mark(incarnation: Incarnation) -> Input {
+    Input::Closing {
+        incarnation,
+        source: ClosingSource::Mark,
+    }
+}
+
+fn up(id: u64) -> [Input; 2] {
+    let endpoint = EndpointId(id);
+    [
+        Input::Health {
+            endpoint,
+            serving: true,
+        },
+        Input::Link { endpoint, up: true },
+    ]
+}
+
+fn down(id: u64) -> Input {
+    Input::Link {
+        endpoint: EndpointId(id),
+        up: false,
+    }
+}
+
+fn sick(id: u64) -> Input {
+    Input::Health {
+        endpoint: EndpointId(id),
+        serving: false,
+    }
+}
+
+fn ended(id: u64) -> Input {
+    Input::PeerEnded {
+        endpoint: EndpointId(id),
+    }
+}
+
+fn says(id: u64, life: Life) -> Input {
+    Input::Identified {
+        endpoint: EndpointId(id),
+        life,
+        right_service: true,
+    }
+}
+
+fn directory() -> Directory {
+    Directory::new(None, Tombstones::new())
+}
+
+fn feed(directory: &mut Directory, now: Timestamp, inputs: impl IntoIterator<Item = Input>) {
+    for input in inputs {
+        directory.handle(now, input);
+    }
+}
+
+fn drain(directory: &mut Directory) -> Vec<Output> {
+    std::iter::from_fn(|| directory.poll()).collect()
+}
+
+fn show(output: &Output) -> Option<String> {
+    Some(match output {
+        Output::Add {
+            endpoint, address, ..
+        } => format!("add {} {address}", endpoint.0),
+        Output::Dialling { endpoint, allowed } => format!("dial {} {allowed}", endpoint.0),
+        Output::Became {
+            endpoint,
+            incarnation,
+        } => {
+            format!("became {} {}", endpoint.0, short(*incarnation))
+        }
+        Output::Remove { endpoint } => format!("remove {}", endpoint.0),
+        Output::Publish(_) => return None,
+        Output::Event(Event::TierChanged {
+            incarnation, tier, ..
+        }) => {
+            format!("{} is {tier:?}", short(*incarnation))
+        }
+        Output::Event(Event::Closing {
+            incarnation,
+            source,
+            ..
+        }) => {
+            format!("{} closing by {source:?}", short(*incarnation))
+        }
+        Output::Event(Event::ClosingLifted { incarnation, .. }) => {
+            format!("{} lifted", short(*incarnation))
+        }
+        Output::Event(Event::DirectoryStale { .. }) => "stale".to_string(),
+        Output::Event(other) => format!("{other:?}"),
+    })
+}
+
+fn short(incarnation: Incarnation) -> String {
+    match incarnation {
+        Incarnation::Life(life) => format!("life {}", life.to_string().trim_start_matches('0')),
+        other => other.to_string(),
+    }
+}
+
+fn outputs(directory: &mut Directory) -> Vec<String> {
+    drain(directory).iter().filter_map(show).collect()
+}
+
+/// Feeds `before` silently, then compares what `then` brings about.
+fn check(before: Vec<Input>, then: Vec<Input>, expected: &[&str]) {
+    let mut directory = directory();
+    feed(&mut directory, Timestamp::ZERO, before);
+    drain(&mut directory);
+    feed(&mut directory, Timestamp::from_millis(1), then);
+    assert_eq!(outputs(&mut directory), expected);
+}
+
+fn two_up() -> Vec<Input> {
+    let mut inputs = vec![list(vec![entry(1, A, life(1)), entry(2, B, life(2))])];
+    inputs.extend(up(0));
+    inputs.extend(up(1));
+    inputs
+}
+
+fn after(mut before: Vec<Input>, then: impl IntoIterator<Item = Input>) -> Vec<Input> {
+    before.extend(then);
+    before
+}
+
+#[test]
+fn an_endpoint_is_ready_once_it_is_connected() {
+    check(
+        vec![],
+        vec![list(vec![entry(1, A, life(1))])],
+        &["add 0 10.0.0.1:80"],
+    );
+    let one = vec![list(vec![entry(1, A, life(1))])];
+    check(one, up(0).to_vec(), &["life 1.0 is Ready"]);
+}
+
+#[test]
+fn an_error_is_never_an_empty_list() {
+    let error = RegistryError {
+        class: ErrorClass::Retry,
+        message: "away".to_string(),
+    };
+    let stale = Input::Update(Update::Stale(error));
+    let mut directory = directory();
+    feed(
+        &mut directory,
+        Timestamp::ZERO,
+        after(two_up(), [stale.clone(), stale]),
+    );
+    let snapshot = directory.published.clone().expect("published");
+    assert!(snapshot.stale && !snapshot.known_empty);
+    assert_eq!(snapshot.members.len(), 2);
+    assert_eq!(
+        outputs(&mut directory)
+            .iter()
+            .filter(|out| *out == "stale")
+            .count(),
+        1
+    );
+    feed(
+        &mut directory,
+        Timestamp::ZERO,
+        [Input::Update(Update::Live)],
+    );
+    assert!(!directory.published.as_ref().expect("published").stale);
+}
+
+#[test]
+fn known_empty_is_knowledge() {
+    let mut directory = directory();
+    feed(
+        &mut directory,
+        Timestamp::ZERO,
+        [Input::Update(Update::Live)],
+    );
+    assert!(!directory.published.clone().expect("published").known_empty);
+    feed(&mut directory, Timestamp::ZERO, [list(vec![])]);
+    assert!(directory.published.expect("published").known_empty);
+}
+
+#[test]
+fn a_mark_takes_the_life_out_and_it_stays_out() {
+    check(
+        two_up(),
+        vec![mark(life(1))],
+        &[
+            "life 1.0 closing by Mark",
+            "dial 0 false",
+            "life 1.0 is LastResort",
+        ],
+    );
+    // Late data of the old life: the same registration anew, and once it is gone, again.
+    let marked = after(two_up(), [mark(life(1))]);
+    check(
+        marked.clone(),
+        vec![change(vec![entry(3, A, life(1))], &[1])],
+        &[],
+    );
+    let gone = after(marked, [down(0), change(vec![], &[1])]);
+    check(gone, vec![change(vec![entry(3, A, life(1))], &[])], &[]);
+}
+
+#[test]
+fn c32_a_new_life_at_the_address_is_used_at_its_first_event() {
+    let gone = after(two_up(), [mark(life(1)), down(0)]);
+    check(
+        gone.clone(),
+        vec![change(vec![entry(3, A, life(7))], &[])],
+        &["add 2 10.0.0.1:80"],
+    );
+    let mut again = vec![change(vec![entry(3, A, life(7))], &[])];
+    again.extend(up(2));
+    check(gone, again, &["add 2 10.0.0.1:80", "life 7.0 is Ready"]);
+}
+
+#[test]
+fn c32_resume_lifts_the_mark() {
+    let marked = after(two_up(), [mark(life(1))]);
+    check(
+        marked.clone(),
+        vec![says(0, resumed(1))],
+        &[
+            "became 0 life 1.1",
+            "life 1.1 lifted",
+            "dial 0 true",
+            "life 1.1 is Ready",
+        ],
+    );
+    let listed = entry(3, A, Incarnation::Life(resumed(1)));
+    check(
+        marked.clone(),
+        vec![change(vec![listed], &[])],
+        &[
+            "became 0 life 1.1",
+            "life 1.1 lifted",
+            "dial 0 true",
+            "life 1.1 is Ready",
+        ],
+    );
+    // A late statement of the past takes nothing back.
+    let resumed = after(marked, [says(0, resumed(1))]);
+    check(resumed, vec![mark(life(1))], &[]);
+}
+
+#[test]
+fn the_registrys_closing_is_a_statement() {
+    check(
+        two_up(),
+        vec![change(vec![closing(1, A, life(1))], &[])],
+        &[
+            "life 1.0 closing by Registry",
+            "dial 0 false",
+            "life 1.0 is LastResort",
+        ],
+    );
+    // Who starts only now may still use it where nothing else is there.
+    check(
+        vec![],
+        vec![list(vec![closing(1, A, life(1))])],
+        &["add 0 10.0.0.1:80", "life 1.0 closing by Registry"],
+    );
+}
+
+#[test]
+fn not_serving_alone_is_no_statement() {
+    check(two_up(), vec![sick(0)], &["life 1.0 is Out"]);
+    check(two_up(), vec![ended(0)], &[]);
+    check(
+        after(two_up(), [sick(0)]),
+        up(0).to_vec(),
+        &["life 1.0 is Ready"],
+    );
+}
+
+#[test]
+fn not_serving_and_the_peers_end_is_one_that_serving_lifts() {
+    let ended = after(two_up(), [sick(0), ended(0)]);
+    check(ended.clone(), vec![down(0)], &["life 1.0 is Out"]);
+    let redialled = after(ended, [down(0)]);
+    check(
+        redialled,
+        up(0).to_vec(),
+        &["life 1.0 lifted", "life 1.0 is Ready"],
+    );
+}
+
+#[test]
+fn a_lone_removal_uses_the_rest_and_keeps_the_last() {
+    check(
+        two_up(),
+        vec![change(vec![], &[1])],
+        &[
+            "dial 0 false",
+            "life 1.0 is LastResort",
+            "life 1.0 is Out",
+            "remove 0",
+        ],
+    );
+    let one_left = after(two_up(), [change(vec![], &[1])]);
+    check(
+        one_left.clone(),
+        vec![change(vec![], &[2])],
+        &["dial 1 false", "life 2.0 is LastResort"],
+    );
+    check(
+        after(one_left, [change(vec![], &[2])]),
+        vec![down(1)],
+        &["life 2.0 is Out", "remove 1"],
+    );
+}
+
+#[test]
+fn a_restart_that_the_registry_does_not_know_of() {
+    let next = Life::first(BootId::from_bits(9));
+    check(
+        after(two_up(), [down(0)]),
+        after(vec![says(0, next)], up(0)),
+        &["became 0 life 9.0", "life 9.0 is Ready"],
+    );
+    // The registry learns of it too: the old registration's endpoint is the new one's twin.
+    let both = after(
+        two_up(),
+        [
+            down(0),
+            change(vec![entry(3, A, Incarnation::Life(next))], &[]),
+        ],
+    );
+    check(both.clone(), vec![says(0, next)], &["remove 0"]);
+    check(
+        after(both, [says(0, next)]),
+        vec![change(vec![], &[1])],
+        &[],
+    );
+}
+
+#[test]
+fn somebody_else_lives_there() {
+    let stranger = Life::first(BootId::from_bits(9));
+    let wrong = Input::Identified {
+        endpoint: EndpointId(0),
+        life: stranger,
+        right_service: false,
+    };
+    check(two_up(), vec![wrong.clone()], &["life 1.0 is Out"]);
+    check(
+        after(two_up(), [wrong]),
+        vec![says(0, resumed(1))],
+        &["became 0 life 1.1", "life 1.1 is Ready"],
+    );
+}
+
+#[test]
+fn a_bare_address_is_dialled_whoever_is_there() {
+    let bare = vec![list(vec![entry(1, A, Incarnation::Unknown)])];
+    let first = Life::first(BootId::from_bits(1));
+    let known = after(after(bare, [says(0, first)]), up(0));
+    check(
+        known.clone(),
+        vec![mark(life(1))],
+        &["life 1.0 closing by Mark", "life 1.0 is LastResort"],
+    );
+    let gone = after(known, [mark(life(1)), down(0)]);
+    let next = Life::first(BootId::from_bits(2));
+    check(
+        gone,
+        after(vec![says(0, next)], up(0)),
+        &["became 0 life 2.0", "life 2.0 is Ready"],
+    );
+}
+
+#[test]
+fn leaked_foreign_registrations_close_together() {
+    let lease = Incarnation::Lease;
+    let listed = vec![list(vec![
+        entry(1, A, lease(1)),
+        entry(2, A, lease(2)),
+        entry(3, B, lease(3)),
+    ])];
+    let all = after(after(listed, up(0)), up(1));
+    check(
+        all,
+        vec![sick(0), ended(0)],
+        &[
+            "lease 1 is Out",
+            "lease 1 closing by Health",
+            "lease 2 closing by Health",
+            "lease 1 is LastResort",
+            "lease 2 is LastResort",
+        ],
+    );
+}
+
+#[test]
+fn not_ready_in_the_registry_gets_no_calls() {
+    let mut unready = entry(1, A, life(1));
+    unready.instance.ready = false;
+    check(
+        two_up(),
+        vec![change(vec![unready], &[])],
+        &["life 1.0 is Out"],
+    );
+}
+
+#[test]
+fn a_tombstone_ends_with_its_time() {
+    let mut directory = directory();
+    feed(
+        &mut directory,
+        Timestamp::ZERO,
+        after(two_up(), [mark(life(1))]),
+    );
+    let (at, _) = directory.deadline().expect("a tombstone");
+    assert_eq!(at, Timestamp::ZERO + TOMBSTONE_TTL);
+    drain(&mut directory);
+    directory.handle_timeout(at - Duration::from_nanos(1));
+    assert_eq!(outputs(&mut directory), [""; 0]);
+    directory.handle_timeout(at);
+    assert_eq!(
+        outputs(&mut directory),
+        ["dial 0 true", "life 1.0 is Ready"]
+    );
+    assert_eq!(directory.deadline(), None);
+}
+
+#[test]
+fn a_new_directory_knows_what_the_hub_knows() {
+    let mut stones = Tombstones::new();
+    stones.insert(Timestamp::ZERO, life(1), ClosingSource::Mark);
+    let mut directory = Directory::new(None, stones);
+    feed(
+        &mut directory,
+        Timestamp::ZERO,
+        [list(vec![entry(1, A, life(1)), entry(2, B, life(2))])],
+    );
+    assert_eq!(outputs(&mut directory), ["add 0 10.0.0.2:80"]);
+}
+
+#[test]
+fn whole_table() {
+    let mut text = String::new();
+    for (state, before) in states() {
+        for (input, then) in inputs() {
+            let mut directory = directory();
+            feed(&mut directory, Timestamp::ZERO, before.clone());
+            drain(&mut directory);
+            feed(&mut directory, Timestamp::from_millis(1), [then]);
+            let outputs = outputs(&mut directory).join("; ");
+            let outputs = if outputs.is_empty() { "-" } else { &outputs };
+            writeln!(text, "{state:<12} | {input:<16} | {outputs}").expect("a String takes all");
+        }
+    }
+    assert_table("directory", &text);
+}
+
+fn states() -> Vec<(&'static str, Vec<Input>)> {
+    let listed = vec![list(vec![entry(1, A, life(1))])];
+    let ready = after(listed.clone(), up(0));
+    vec![
+        ("nothing", vec![]),
+        ("listed", listed),
+        ("ready", ready.clone()),
+        ("beside", two_up()),
+        ("not-serving", after(ready.clone(), [sick(0)])),
+        ("down", after(ready.clone(), [down(0)])),
+        ("closing", after(ready.clone(), [mark(life(1))])),
+        ("guessed", after(ready.clone(), [sick(0), ended(0)])),
+        ("unlisted", after(ready, [change(vec![], &[1])])),
+        (
+            "hidden",
+            vec![mark(life(1)), list(vec![entry(1, A, life(1))])],
+        ),
+    ]
+}
+
+fn inputs() -> Vec<(&'static str, Input)> {
+    vec![
+        ("listed again", change(vec![entry(9, A, life(1))], &[])),
+        ("next life", change(vec![entry(9, A, life(9))], &[])),
+        (
+            "resumed",
+            change(vec![entry(9, A, Incarnation::Life(resumed(1)))], &[]),
+        ),
+        (
+            "bare address",
+            change(vec![entry(9, A, Incarnation::Unknown)], &[]),
+        ),
+        ("says closing", change(vec![closing(1, A, life(1))], &[])),
+        ("removed", change(vec![], &[1])),
+        ("empty list", list(vec![])),
+        ("mark", mark(life(1))),
+        ("mark of other", mark(life(9))),
+        (
+            "up",
+            Input::Link {
+                endpoint: EndpointId(0),
+                up: true,
+            },
+        ),
+        ("down", down(0)),
+        (
+            "serving",
+            Input::Health {
+                endpoint: EndpointId(0),
+                serving: true,
+            },
+        ),
+        ("not serving", sick(0)),
+        ("peer ended", ended(0)),
+        ("identified", says(0, Life::first(BootId::from_bits(1)))),
+        ("other identity", says(0, Life::first(BootId::from_bits(9)))),
+        ("identity resumed", says(0, resumed(1))),
+    ]
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    List(Vec<(i64, u8, u128, bool)>),
+    Change(i64, u8, u128, bool),
+    Drop(i64),
+    Mark(u128),
+    Link(u64, bool),
+    Health(u64, bool),
+    Ended(u64),
+    Says(u64, u128, u32, bool),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let item = (0_i64..6, 0_u8..3, 1_u128..5, any::<bool>());
+    let step = prop_oneof![
+        1 => prop::collection::vec(item.clone(), 0..5).prop_map(Step::List),
+        4 => item.prop_map(|(id, at, boot, closing)| Step::Change(id, at, boot, closing)),
+        2 => (0_i64..6).prop_map(Step::Drop),
+        1 => (1_u128..5).prop_map(Step::Mark),
+        5 => (0_u64..8, any::<bool>()).prop_map(|(id, up)| Step::Link(id, up)),
+        3 => (0_u64..8, any::<bool>()).prop_map(|(id, serving)| Step::Health(id, serving)),
+        1 => (0_u64..8).prop_map(Step::Ended),
+        2 => (0_u64..8, 1_u128..5, 0_u32..2, any::<bool>())
+            .prop_map(|(id, boot, epoch, right)| Step::Says(id, boot, epoch, right)),
+    ];
+    prop::collection::vec(step, 0..60)
+}
+
+fn stepped(step: Step) -> Input {
+    let item = |(id, at, boot, leaving): (i64, u8, u128, bool)| {
+        let address = format!("10.0.0.{at}:80");
+        if leaving {
+            closing(id, &address, life(boot))
+        } else {
+            entry(id, &address, life(boot))
+        }
+    };
+    match step {
+        Step::List(items) => list(items.into_iter().map(item).collect()),
+        Step::Change(id, at, boot, closing) => change(vec![item((id, at, boot, closing))], &[]),
+        Step::Drop(id) => change(vec![], &[id]),
+        Step::Mark(boot) => mark(life(boot)),
+        Step::Link(id, up) => Input::Link {
+            endpoint: EndpointId(id),
+            up,
+        },
+        Step::Health(id, serving) => Input::Health {
+            endpoint: EndpointId(id),
+            serving,
+        },
+        Step::Ended(id) => ended(id),
+        Step::Says(id, boot, epoch, right_service) => {
+            let life = Life {
+                boot: BootId::from_bits(boot),
+                epoch,
+            };
+            Input::Identified {
+                endpoint: EndpointId(id),
+                life,
+                right_service,
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// Whatever comes in whatever order: the edge can follow the outputs one by one, nobody who
+    /// said that it is closing is in tier 1, and the published view is what the outputs tell.
+    #[test]
+    fn outputs_can_be_followed(steps in steps()) {
+        let mut directory = directory();
+        let mut followed: Map<EndpointId, Incarnation> = Map::new();
+        let mut last = None;
+        for (position, step) in steps.into_iter().enumerate() {
+            directory.handle(Timestamp::from_millis(position as u64), stepped(step));
+            while let Some(output) = directory.poll() {
+                match output {
+                    Output::Add { endpoint, incarnation, .. } => {
+                        prop_assert!(followed.insert(endpoint, incarnation).is_none());
+                    }
+                    Output::Became { endpoint, incarnation } => {
+                        prop_assert!(followed.insert(endpoint, incarnation).is_some());
+                    }
+                    Output::Remove { endpoint } => prop_assert!(followed.remove(&endpoint).is_some()),
+                    Output::Dialling { endpoint, .. } => prop_assert!(followed.contains_key(&endpoint)),
+                    Output::Publish(snapshot) => last = Some(snapshot),
+                    Output::Event(_) => {}
+                }
+            }
+            let snapshot = last.clone().expect("published after the first input");
+            let members: Map<_, _> =
+                snapshot.members.iter().map(|m| (m.endpoint, m.incarnation)).collect();
+            prop_assert_eq!(&members, &followed);
+            for member in &snapshot.members {
+                let hidden = directory.tombstones().hides(member.incarnation);
+                prop_assert!(!(hidden && member.tier == Tier::Ready), "{:?}", member);
+            }
+        }
+    }
+}
