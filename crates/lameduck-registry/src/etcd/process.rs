@@ -203,6 +203,10 @@ fn launch(directory: &Path, client: SocketAddr, peer: SocketAddr) -> io::Result<
     }
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "no event tells that a process of another project listens"
+)]
 fn settle(guard: &mut Child, client: SocketAddr, log: &Path) -> io::Result<u32> {
     let mut line = String::new();
     if let Some(stdout) = guard.stdout.take() {
