@@ -14,6 +14,7 @@ extern crate std;
 pub mod backoff;
 pub mod balance;
 pub mod directory;
+pub mod endpoint;
 pub mod event;
 pub mod failover;
 pub mod instance;
@@ -26,3 +27,4 @@ pub mod rng;
 #[cfg(test)]
 mod table;
 pub mod time;
+pub mod watch;

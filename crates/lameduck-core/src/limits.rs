@@ -121,6 +121,12 @@ pub const RESUME_CHECK: Duration = Duration::from_secs(5);
 pub const DIAL_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 /// From connect to the peer's SETTINGS.
 pub const DIAL_MAX: Duration = Duration::from_secs(2);
+/// From a connection's readiness to the first answer of its health Watch: a peer that is silent for
+/// so long right after its SETTINGS is not one to send calls to.
+pub const FIRST_ANSWER_MAX: Duration = Duration::from_secs(2);
+/// A connection or Watch that ends sooner counts as a failed attempt: a peer that accepts, says
+/// GOAWAY and accepts again would otherwise be dialled in a loop.
+pub const CONNECTION_SETTLED: Duration = Duration::from_secs(1);
 /// Names behind an endpoint are looked up at each dial and this often.
 pub const LOOKUP_INTERVAL: Duration = Duration::from_secs(30);
 /// Attempts of one call in all.
@@ -140,6 +146,9 @@ pub const PICK_WAIT_MAX: Duration = Duration::from_secs(2);
 pub const CLIENT_STREAMS_MAX: u32 = 100;
 /// Connections of one endpoint: a second one only where the first one's streams run out.
 pub const CONNECTIONS_PER_ENDPOINT_MAX: usize = 4;
+/// Connections of one endpoint that the peer told to go and that still have calls open; of more, the
+/// oldest is cut. A peer with a connection age of minutes and streams of hours stays below it.
+pub const CONNECTIONS_LEAVING_MAX: usize = 64;
 /// A unary request body up to this many bytes is kept for another attempt.
 pub const REPLAY_BYTES_MAX: usize = 1 << 20;
 /// A mark's header value, in bytes.

@@ -35,6 +35,9 @@ pub trait Machine {
 pub struct Ticket(u64);
 
 impl Ticket {
+    /// The ticket before the first one: names nothing.
+    pub const START: Self = Self(0);
+
     /// The ticket after this one.
     #[must_use]
     pub const fn next(self) -> Self {

@@ -1,0 +1,373 @@
+//! One endpoint, seen from a caller: when to dial it, which of its connections take calls, and how
+//! it is left.
+//!
+//! A connection is named by the [`Ticket`] of the dial that made it. It takes calls once its health
+//! Watch has given a first answer (gRPC A17 stays "connecting" until then) and until the peer says
+//! GOAWAY or the endpoint is removed; from then on what is open on it finishes, and it closes as
+//! soon as nothing is. More than one connection is dialled only where the streams of all others are
+//! in use: below that limit a second one gains nothing.
+
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::{BTreeMap, VecDeque};
+
+use crate::backoff::Backoff;
+use crate::limits::{
+    CONNECTION_SETTLED, CONNECTIONS_LEAVING_MAX, CONNECTIONS_PER_ENDPOINT_MAX, DIAL_BACKOFF,
+    FIRST_ANSWER_MAX, LINGER_REMOVED,
+};
+use crate::machine::{Machine, Ticket, earliest};
+use crate::mutant;
+use crate::rng::Rng;
+use crate::time::Timestamp;
+
+/// What happens to an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Whether it may be dialled. What is connected stays either way.
+    Dialling {
+        /// `false`: not until it is said again.
+        allowed: bool,
+    },
+    /// A dial gave a connection whose peer sent its SETTINGS.
+    Dialled(Ticket),
+    /// A dial failed.
+    Failed(Ticket),
+    /// The connection's health Watch gave its first answer, or the peer has no health service.
+    Answered(Ticket),
+    /// The peer said GOAWAY.
+    GoAway(Ticket),
+    /// The connection is gone.
+    Ended(Ticket),
+    /// Nothing is open any more on a connection that was retired.
+    Idle(Ticket),
+    /// A call found the streams of all connections in use.
+    Full,
+    /// The endpoint has left the directory. Final.
+    Remove,
+}
+
+/// What an endpoint wants done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Connect; answer with [`Input::Dialled`] or [`Input::Failed`].
+    Dial(Ticket),
+    /// Open the health Watch, the first stream on this connection.
+    Watch(Ticket),
+    /// The connection takes calls from now on.
+    Use(Ticket),
+    /// No new stream on this connection; answer with [`Input::Idle`] once nothing is open on it.
+    Retire(Ticket),
+    /// Close a connection on which nothing is open. It is not mentioned again.
+    Close(Ticket),
+    /// Close a connection with whatever is open on it. It is not mentioned again.
+    Cut(Ticket),
+    /// Whether any connection takes calls has changed.
+    Link {
+        /// At least one does.
+        up: bool,
+    },
+    /// The peer itself ended a connection, by GOAWAY.
+    PeerEnded,
+    /// Removed, and nothing is left of it: no more outputs.
+    Done,
+}
+
+/// How a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Connection {
+    /// Connected; its health is not known yet.
+    Fresh { since: Timestamp },
+    /// Takes calls.
+    Usable { since: Timestamp },
+    /// Takes no new ones.
+    Leaving,
+}
+
+/// Whether the endpoint is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// It is; `allowed` says whether it may be dialled.
+    Wanted { allowed: bool },
+    /// It is not: what is open finishes, at most until then.
+    Removed { cut_at: Timestamp },
+    /// Nothing is left of it.
+    Done,
+}
+
+/// The machine of one endpoint.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    life: Life,
+    connections: BTreeMap<Ticket, Connection>,
+    dialling: Option<Ticket>,
+    pause: Option<Timestamp>,
+    /// Streams have run out: one more connection is wanted.
+    more: bool,
+    up: bool,
+    last: Ticket,
+    backoff: Backoff,
+    rng: Rng,
+    out: VecDeque<Output>,
+}
+
+impl Endpoint {
+    /// A wanted endpoint, to be dialled at once. `seed` fixes the jitter of its pauses.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut endpoint = Self {
+            life: Life::Wanted { allowed: true },
+            connections: BTreeMap::new(),
+            dialling: None,
+            pause: None,
+            more: false,
+            up: false,
+            last: Ticket::default(),
+            backoff: Backoff::new(DIAL_BACKOFF.0, DIAL_BACKOFF.1),
+            rng: Rng::from_seed(seed),
+            out: VecDeque::new(),
+        };
+        endpoint.settle();
+        endpoint
+    }
+
+    /// Whether at least one connection takes calls.
+    #[must_use]
+    pub const fn is_up(&self) -> bool {
+        self.up
+    }
+
+    fn dialling_allowed(&mut self, allowed: bool) {
+        if !matches!(self.life, Life::Wanted { .. }) {
+            return;
+        }
+        self.life = Life::Wanted { allowed };
+        self.backoff.reset();
+        self.pause = None;
+        if !allowed {
+            self.dialling = None;
+            self.more = false;
+        }
+    }
+
+    fn dialled(&mut self, now: Timestamp, ticket: Ticket) {
+        let is_current = self.dialling == Some(ticket) || mutant!("endpoint/stale-dial-closes");
+        if !is_current {
+            self.out.push_back(Output::Close(ticket));
+            return;
+        }
+        self.dialling = None;
+        let fresh = Connection::Fresh { since: now };
+        self.connections.insert(ticket, fresh);
+        self.out.push_back(Output::Watch(ticket));
+    }
+
+    fn failed(&mut self, now: Timestamp, ticket: Ticket) {
+        if self.dialling == Some(ticket) {
+            self.dialling = None;
+            self.back_off(now);
+        }
+    }
+
+    fn answered(&mut self, ticket: Ticket) {
+        if let Some(connection) = self.connections.get_mut(&ticket)
+            && let Connection::Fresh { since } = *connection
+        {
+            *connection = Connection::Usable { since };
+            self.out.push_back(Output::Use(ticket));
+        }
+    }
+
+    fn go_away(&mut self, now: Timestamp, ticket: Ticket) {
+        let Some(connection) = self.connections.get_mut(&ticket) else {
+            return;
+        };
+        let before = core::mem::replace(connection, Connection::Leaving);
+        if before == Connection::Leaving {
+            return;
+        }
+        self.out.push_back(Output::Retire(ticket));
+        self.out.push_back(Output::PeerEnded);
+        self.bound_leaving();
+        self.lost(now, before);
+    }
+
+    /// What was told to go long ago and is still there gives way to what was told now.
+    fn bound_leaving(&mut self) {
+        let leaving = |(_, one): &(&Ticket, &Connection)| **one == Connection::Leaving;
+        let mut tickets = self.connections.iter().filter(leaving);
+        if tickets.clone().count() <= CONNECTIONS_LEAVING_MAX {
+            return;
+        }
+        if let Some(oldest) = tickets.next().map(|(ticket, _)| *ticket) {
+            self.connections.remove(&oldest);
+            self.out.push_back(Output::Cut(oldest));
+        }
+    }
+
+    fn ended(&mut self, now: Timestamp, ticket: Ticket) {
+        if let Some(connection) = self.connections.remove(&ticket) {
+            self.lost(now, connection);
+        }
+    }
+
+    fn idle(&mut self, ticket: Ticket) {
+        if self.connections.get(&ticket) == Some(&Connection::Leaving) {
+            self.connections.remove(&ticket);
+            self.out.push_back(Output::Close(ticket));
+        }
+    }
+
+    /// A connection takes no calls any more. One that had lasted is replaced at once; one that had
+    /// not counts as a failed dial, or a peer that says GOAWAY at once were dialled in a loop.
+    fn lost(&mut self, now: Timestamp, connection: Connection) {
+        let since = match connection {
+            Connection::Fresh { .. } => None,
+            Connection::Usable { since } => Some(since),
+            Connection::Leaving => return,
+        };
+        let lasted = since.is_some_and(|since| now.saturating_since(since) >= CONNECTION_SETTLED);
+        if lasted || mutant!("endpoint/settles-before-redial") {
+            self.backoff.reset();
+        } else {
+            self.back_off(now);
+        }
+    }
+
+    fn back_off(&mut self, now: Timestamp) {
+        if matches!(self.life, Life::Wanted { allowed: true }) {
+            self.pause = Some(now + self.backoff.next(&mut self.rng));
+        }
+    }
+
+    fn remove(&mut self, now: Timestamp) {
+        if !matches!(self.life, Life::Wanted { .. }) {
+            return;
+        }
+        self.life = Life::Removed {
+            cut_at: now + LINGER_REMOVED,
+        };
+        self.dialling = None;
+        self.pause = None;
+        for (ticket, connection) in &mut self.connections {
+            if *connection != Connection::Leaving {
+                *connection = Connection::Leaving;
+                self.out.push_back(Output::Retire(*ticket));
+            }
+        }
+    }
+
+    fn cut_all(&mut self) {
+        for ticket in core::mem::take(&mut self.connections).into_keys() {
+            self.out.push_back(Output::Cut(ticket));
+        }
+    }
+
+    /// Cuts connections that should have said how they are by now.
+    fn expire(&mut self, now: Timestamp) {
+        let late = |connection: &Connection| match connection {
+            Connection::Fresh { since } => *since + FIRST_ANSWER_MAX <= now,
+            Connection::Usable { .. } | Connection::Leaving => false,
+        };
+        let silent = self.connections.iter().find(|(_, one)| late(one));
+        if let Some(ticket) = silent.map(|(ticket, _)| *ticket) {
+            self.connections.remove(&ticket);
+            self.out.push_back(Output::Cut(ticket));
+            self.back_off(now);
+        }
+    }
+
+    /// After each input: says what has changed, and dials if that is wanted.
+    fn settle(&mut self) {
+        let usable = |one: &Connection| matches!(one, Connection::Usable { .. });
+        let up = self.connections.values().any(usable);
+        match self.life {
+            Life::Wanted { allowed } => {
+                if up != self.up {
+                    self.out.push_back(Output::Link { up });
+                }
+                if allowed {
+                    self.dial();
+                }
+            }
+            Life::Removed { .. } if self.connections.is_empty() => {
+                self.life = Life::Done;
+                self.out.push_back(Output::Done);
+            }
+            Life::Removed { .. } if mutant!("endpoint/removed-never-dials") => self.dial(),
+            Life::Removed { .. } | Life::Done => {}
+        }
+        self.up = up;
+    }
+
+    fn dial(&mut self) {
+        if self.dialling.is_some() || self.pause.is_some() {
+            return;
+        }
+        let staying = self.connections.values();
+        let staying = staying.filter(|one| **one != Connection::Leaving).count();
+        let more = core::mem::take(&mut self.more) && staying < CONNECTIONS_PER_ENDPOINT_MAX;
+        if staying == 0 || more {
+            self.last = self.last.next();
+            self.dialling = Some(self.last);
+            self.out.push_back(Output::Dial(self.last));
+        }
+    }
+
+    fn full(&mut self) {
+        let fresh = |one: &Connection| matches!(one, Connection::Fresh { .. });
+        let coming = self.dialling.is_some() || self.connections.values().any(fresh);
+        self.more = !coming || mutant!("endpoint/one-more-at-a-time");
+    }
+}
+
+impl Machine for Endpoint {
+    type Input = Input;
+    type Output = Output;
+
+    fn handle(&mut self, now: Timestamp, input: Input) {
+        match input {
+            Input::Dialling { allowed } => self.dialling_allowed(allowed),
+            Input::Dialled(ticket) => self.dialled(now, ticket),
+            Input::Failed(ticket) => self.failed(now, ticket),
+            Input::Answered(ticket) => self.answered(ticket),
+            Input::GoAway(ticket) => self.go_away(now, ticket),
+            Input::Ended(ticket) => self.ended(now, ticket),
+            Input::Idle(ticket) => self.idle(ticket),
+            Input::Full => self.full(),
+            Input::Remove => self.remove(now),
+        }
+        self.settle();
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        if self.pause.is_some_and(|until| until <= now) {
+            self.pause = None;
+        }
+        if matches!(self.life, Life::Removed { cut_at } if cut_at <= now) {
+            self.cut_all();
+        }
+        self.expire(now);
+        self.settle();
+    }
+
+    fn poll(&mut self) -> Option<Output> {
+        self.out.pop_front()
+    }
+
+    fn deadline(&self) -> Option<(Timestamp, &'static str)> {
+        let pause = self.pause.map(|until| (until, "redial"));
+        let cut = match self.life {
+            Life::Removed { cut_at } => Some((cut_at, "linger")),
+            Life::Wanted { .. } | Life::Done => None,
+        };
+        let answer = self.connections.values().filter_map(|one| match one {
+            Connection::Fresh { since } => Some((*since + FIRST_ANSWER_MAX, "first answer")),
+            Connection::Usable { .. } | Connection::Leaving => None,
+        });
+        answer.fold(earliest(pause, cut), |least, one| {
+            earliest(least, Some(one))
+        })
+    }
+}

@@ -1,0 +1,332 @@
+use core::time::Duration;
+use std::format;
+use std::string::String;
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::limits::CONNECTIONS_PER_ENDPOINT_MAX;
+
+fn ticket(number: u64) -> Ticket {
+    (0..number).fold(Ticket::START, |ticket, _| ticket.next())
+}
+
+fn text(output: Output) -> String {
+    match output {
+        Output::Dial(ticket) => format!("dial {}", ticket.number()),
+        Output::Watch(ticket) => format!("watch {}", ticket.number()),
+        Output::Use(ticket) => format!("use {}", ticket.number()),
+        Output::Retire(ticket) => format!("retire {}", ticket.number()),
+        Output::Close(ticket) => format!("close {}", ticket.number()),
+        Output::Cut(ticket) => format!("cut {}", ticket.number()),
+        Output::Link { up: true } => "up".into(),
+        Output::Link { up: false } => "down".into(),
+        Output::PeerEnded => "peer ended".into(),
+        Output::Done => "done".into(),
+    }
+}
+
+fn drain(endpoint: &mut Endpoint) -> String {
+    let outputs: Vec<String> = core::iter::from_fn(|| endpoint.poll().map(text)).collect();
+    outputs.join(", ")
+}
+
+/// One step of a scenario.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    In(u64, Input),
+    /// Waits for the next deadline.
+    Wait,
+}
+use Step::{In, Wait};
+
+fn run(steps: &[Step]) -> (Endpoint, Timestamp, Vec<String>) {
+    let mut endpoint = Endpoint::new(1);
+    let mut now = Timestamp::ZERO;
+    let mut seen = Vec::from([drain(&mut endpoint)]);
+    for step in steps {
+        match *step {
+            In(at, input) => {
+                now = now.max(Timestamp::from_millis(at));
+                endpoint.handle(now, input);
+            }
+            Wait => {
+                now = endpoint.deadline().expect("something to wait for").0;
+                endpoint.handle_timeout(now);
+            }
+        }
+        seen.push(drain(&mut endpoint));
+    }
+    (endpoint, now, seen)
+}
+
+fn check(steps: &[Step], expected: &[&str]) {
+    assert_eq!(run(steps).2, expected, "{steps:?}");
+}
+
+const UP: [Step; 2] = [In(0, Input::Dialled(FIRST)), In(0, Input::Answered(FIRST))];
+const FIRST: Ticket = Ticket::START.next();
+const SECOND: Ticket = FIRST.next();
+
+fn up_then(steps: &[Step]) -> Vec<Step> {
+    UP.iter().chain(steps).copied().collect()
+}
+
+#[test]
+fn calls_only_after_the_first_health_answer() {
+    check(&UP, &["dial 1", "watch 1", "use 1, up"]);
+    let silent = [In(0, Input::Dialled(FIRST)), Wait, Wait];
+    check(&silent, &["dial 1", "watch 1", "cut 1", "dial 2"]);
+}
+
+#[test]
+fn a_failed_dial_is_tried_again_later_and_later() {
+    let mut steps = Vec::new();
+    for number in 1..=12 {
+        steps.extend([In(0, Input::Failed(ticket(number))), Wait]);
+    }
+    let (endpoint, now, seen) = run(&steps);
+    assert_eq!(seen.last().map(String::as_str), Some("dial 13"));
+    assert!(now > Timestamp::from_millis(10_000), "{now}");
+    assert!(endpoint.deadline().is_none());
+}
+
+#[test]
+fn go_away_dials_another_at_once() {
+    let steps = up_then(&[
+        In(5_000, Input::GoAway(FIRST)),
+        In(5_001, Input::Dialled(SECOND)),
+        In(5_002, Input::Answered(SECOND)),
+        In(5_003, Input::Idle(FIRST)),
+    ]);
+    let after = [
+        "retire 1, peer ended, down, dial 2",
+        "watch 2",
+        "use 2, up",
+        "close 1",
+    ];
+    check(
+        &steps,
+        &[&["dial 1", "watch 1", "use 1, up"][..], &after].concat(),
+    );
+}
+
+#[test]
+fn a_peer_that_says_go_away_at_once_is_not_dialled_in_a_loop() {
+    let steps = up_then(&[In(3, Input::GoAway(FIRST)), Wait]);
+    let (_, now, seen) = run(&steps);
+    assert_eq!(seen[3..], ["retire 1, peer ended, down", "dial 2"]);
+    assert!(now >= Timestamp::from_millis(25), "{now}");
+}
+
+#[test]
+fn not_dialled_where_that_is_not_allowed() {
+    let forbid = Input::Dialling { allowed: false };
+    let permit = Input::Dialling { allowed: true };
+    let steps = up_then(&[
+        In(2_000, forbid),
+        In(2_001, Input::GoAway(FIRST)),
+        In(2_002, Input::Ended(FIRST)),
+        In(2_003, permit),
+    ]);
+    check(
+        &steps,
+        &[
+            "dial 1",
+            "watch 1",
+            "use 1, up",
+            "",
+            "retire 1, peer ended, down",
+            "",
+            "dial 2",
+        ],
+    );
+    // A dial that was under way is not taken.
+    let late = [In(0, forbid), In(1, Input::Dialled(FIRST))];
+    check(&late, &["dial 1", "", "close 1"]);
+}
+
+#[test]
+fn one_more_connection_where_streams_run_out_and_not_without_end() {
+    let mut steps = Vec::from(UP);
+    let mut expected = Vec::from(["dial 1".into(), "watch 1".into(), String::from("use 1, up")]);
+    for number in 2..=CONNECTIONS_PER_ENDPOINT_MAX as u64 {
+        let next = ticket(number);
+        steps.extend([In(0, Input::Full), In(0, Input::Full)]);
+        steps.extend([In(0, Input::Dialled(next)), In(0, Input::Answered(next))]);
+        let dial = format!("dial {number}");
+        expected.extend([
+            dial,
+            String::new(),
+            format!("watch {number}"),
+            format!("use {number}"),
+        ]);
+    }
+    steps.push(In(0, Input::Full));
+    expected.push(String::new());
+    assert_eq!(run(&steps).2, expected);
+}
+
+#[test]
+fn removed_calls_finish_idle_closes_and_nothing_is_dialled() {
+    let steps = up_then(&[In(10, Input::Remove), In(20, Input::Idle(FIRST))]);
+    check(
+        &steps,
+        &[
+            "dial 1",
+            "watch 1",
+            "use 1, up",
+            "retire 1",
+            "close 1, done",
+        ],
+    );
+    let endless = up_then(&[In(10, Input::Remove), Wait]);
+    check(
+        &endless,
+        &["dial 1", "watch 1", "use 1, up", "retire 1", "cut 1, done"],
+    );
+    assert_eq!(run(&endless).1, Timestamp::from_millis(10) + LINGER_REMOVED);
+    let unreached = [In(0, Input::Failed(FIRST)), In(1, Input::Remove)];
+    check(&unreached, &["dial 1", "", "done"]);
+    let under_way = [In(0, Input::Remove), In(1, Input::Dialled(FIRST))];
+    check(&under_way, &["dial 1", "done", "close 1"]);
+}
+
+#[test]
+fn connections_that_never_end_are_bounded() {
+    let mut steps = Vec::new();
+    for number in 1..=70 {
+        let at = 2_000 * number;
+        let one = ticket(number);
+        steps.extend([In(at, Input::Dialled(one)), In(at, Input::Answered(one))]);
+        steps.push(In(at + 1_500, Input::GoAway(one)));
+    }
+    let cuts = run(&steps).2;
+    let cuts = cuts.iter().filter(|line| line.contains("cut")).count();
+    assert_eq!(cuts, 70 - CONNECTIONS_LEAVING_MAX);
+}
+
+/// Every state that matters, and how to get there.
+fn states() -> Vec<(&'static str, Vec<Step>)> {
+    let forbid = In(0, Input::Dialling { allowed: false });
+    let settled = In(2_000, Input::Ended(ticket(9)));
+    let leaving = up_then(&[settled, In(2_000, Input::GoAway(FIRST))]);
+    let mut two = up_then(&[In(0, Input::Full), In(0, Input::Dialled(SECOND))]);
+    two.push(In(0, Input::Answered(SECOND)));
+    Vec::from([
+        ("dialling", Vec::new()),
+        ("forbidden", Vec::from([forbid])),
+        ("pausing", Vec::from([In(0, Input::Failed(FIRST))])),
+        ("fresh", Vec::from([UP[0]])),
+        ("usable", UP.to_vec()),
+        ("usable, settled", up_then(&[settled])),
+        ("usable, forbidden", up_then(&[forbid])),
+        ("usable, dialling one more", up_then(&[In(0, Input::Full)])),
+        ("two usable", two),
+        ("leaving, dialling", leaving),
+        ("removed, calls open", up_then(&[In(0, Input::Remove)])),
+        ("done", Vec::from([In(0, Input::Remove)])),
+    ])
+}
+
+const INPUTS: [Input; 14] = [
+    Input::Dialling { allowed: true },
+    Input::Dialling { allowed: false },
+    Input::Dialled(FIRST),
+    Input::Dialled(SECOND),
+    Input::Failed(FIRST),
+    Input::Failed(SECOND),
+    Input::Answered(FIRST),
+    Input::GoAway(FIRST),
+    Input::Ended(FIRST),
+    Input::Ended(SECOND),
+    Input::Idle(FIRST),
+    Input::Full,
+    Input::Remove,
+    Input::GoAway(SECOND),
+];
+
+#[test]
+fn the_whole_table() {
+    let mut table = String::new();
+    for (name, steps) in states() {
+        table += &format!("## {name}\n");
+        for input in INPUTS {
+            let (mut endpoint, now, _) = run(&steps);
+            endpoint.handle(now, input);
+            let outputs = drain(&mut endpoint);
+            let waits = endpoint.deadline().map_or("nothing", |(_, why)| why);
+            table += &format!("{input:?}: [{outputs}] waits for {waits}\n");
+        }
+        let (mut endpoint, now, _) = run(&steps);
+        if let Some((at, why)) = endpoint.deadline() {
+            endpoint.handle_timeout(at.max(now));
+            table += &format!("timeout ({why}): [{}]\n", drain(&mut endpoint));
+        }
+    }
+    crate::table::assert_table("endpoint", &table);
+}
+
+fn inputs() -> impl Strategy<Value = Input> {
+    let number = || (1_u64..8).prop_map(ticket);
+    prop_oneof![
+        any::<bool>().prop_map(|allowed| Input::Dialling { allowed }),
+        number().prop_map(Input::Dialled),
+        number().prop_map(Input::Failed),
+        number().prop_map(Input::Answered),
+        number().prop_map(Input::GoAway),
+        number().prop_map(Input::Ended),
+        number().prop_map(Input::Idle),
+        Just(Input::Full),
+        Just(Input::Remove),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn one_dial_at_a_time_and_none_where_it_is_not_wanted(
+        steps in prop::collection::vec((0_u64..3_000, prop::option::weighted(0.9, inputs())), 0..120),
+    ) {
+        let mut endpoint = Endpoint::new(7);
+        let mut now = Timestamp::ZERO;
+        let (mut allowed, mut removed, mut done, mut up) = (true, false, false, false);
+        let mut pending: Option<Ticket> = Some(FIRST);
+        prop_assert_eq!(drain(&mut endpoint), "dial 1");
+        for (pause, input) in steps {
+            now += Duration::from_millis(pause);
+            match input {
+                Some(input) => {
+                    match input {
+                        Input::Dialling { allowed: now_allowed } if !removed => {
+                            allowed = now_allowed;
+                            if !allowed { pending = None; }
+                        }
+                        Input::Dialled(one) | Input::Failed(one) if pending == Some(one) => pending = None,
+                        Input::Remove => { removed = true; pending = None; }
+                        _ => {}
+                    }
+                    endpoint.handle(now, input);
+                }
+                None => endpoint.handle_timeout(now),
+            }
+            while let Some(output) = endpoint.poll() {
+                prop_assert!(!done || matches!(output, Output::Close(_)), "after the end: {output:?}");
+                match output {
+                    Output::Dial(one) => {
+                        prop_assert!(allowed && !removed && pending.is_none());
+                        pending = Some(one);
+                    }
+                    Output::Link { up: is } => { prop_assert_ne!(up, is); up = is; }
+                    Output::Done => done = true,
+                    _ => {}
+                }
+            }
+            prop_assert!(endpoint.connections.len() <= CONNECTIONS_LEAVING_MAX + CONNECTIONS_PER_ENDPOINT_MAX);
+            // Liveness: wanted and not connected means that something is going to happen.
+            let waits = endpoint.deadline().is_some() || pending.is_some();
+            prop_assert!(endpoint.is_up() || !allowed || removed || waits);
+            prop_assert!(!done || endpoint.deadline().is_none());
+        }
+    }
+}
