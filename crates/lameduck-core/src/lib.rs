@@ -14,6 +14,7 @@ extern crate std;
 pub mod backoff;
 pub mod balance;
 pub mod directory;
+pub mod drain;
 pub mod endpoint;
 pub mod event;
 pub mod failover;
@@ -24,7 +25,7 @@ pub mod mutant;
 pub mod name;
 pub mod registry;
 pub mod rng;
-#[cfg(test)]
-mod table;
 pub mod time;
 pub mod watch;
+#[cfg(test)]
+mod table;

@@ -35,6 +35,13 @@ pub const HOOK_MAX: Duration = Duration::from_secs(5);
 pub const REVOKE_MAX: Duration = Duration::from_secs(1);
 /// After the cut: how long connections may flush their resets before their tasks are dropped.
 pub const CUT_FLUSH: Duration = Duration::from_millis(100);
+/// While Closing, the gate's counter is read this often: what a stop may be late after the quiet
+/// window where calls still came, for 40 reads of one number a second.
+pub const QUIET_SAMPLE: Duration = Duration::from_millis(25);
+/// Accepting what waits and closing the listener may take this long; it takes microseconds.
+pub const LISTENER_CLOSE_MAX: Duration = Duration::from_secs(1);
+/// A forced stop may take this long to flush its resets and to say goodbye to the registry.
+pub const ABORT_MAX: Duration = Duration::from_millis(250);
 
 // --- a server's connections ---------------------------------------------------------------------
 
