@@ -151,6 +151,17 @@ pub const RETRY_WINDOW: Duration = Duration::from_secs(10);
 pub const PICK_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Streams that a caller opens on one connection, whatever the peer allows.
 pub const CLIENT_STREAMS_MAX: u32 = 100;
+/// What a caller may receive of one stream before it has read it, in bytes: hyper's default for
+/// clients, which keeps a 100 Mbit/s path of 160 ms full.
+pub const CLIENT_WINDOW_BYTES: u32 = 2 << 20;
+/// The same for all streams of a connection, in bytes; two stalled readers leave room for others.
+pub const CLIENT_CONNECTION_WINDOW_BYTES: u32 = 5 << 20;
+/// Streams given up whose late frames a caller's connection still expects: a whole connection's
+/// worth of deadlines, twice, before late answers would count as the peer's errors.
+pub const CLIENT_RESETS_REMEMBERED: usize = 2 * CLIENT_STREAMS_MAX as usize;
+/// Bytes that the peer's kernel has not acknowledged for this long end a caller's connection
+/// (TCP_USER_TIMEOUT): the time after which silence makes an endpoint unavailable.
+pub const TCP_UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(5);
 /// Connections of one endpoint: a second one only where the first one's streams run out.
 pub const CONNECTIONS_PER_ENDPOINT_MAX: usize = 4;
 /// Connections of one endpoint that the peer told to go and that still have calls open; of more, the

@@ -1,6 +1,9 @@
 //! Keeps requests alive while the processes that serve them come and go.
 #![deny(missing_docs)]
 
+mod cell;
+pub mod consumer;
+pub mod deadline;
 pub mod mark;
 
 pub use lameduck_core as core;

@@ -1,0 +1,290 @@
+//! What is known about one outgoing HTTP/2 connection, shared by its task and its calls.
+//!
+//! The task's side writes what frames say; the calls' side takes and gives back stream slots. The
+//! hot path (take a slot, give it back) is two read-modify-writes and no lock.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use lameduck_core::time::Timestamp;
+use lameduck_registry::driver::Clock;
+use tokio::sync::Notify;
+
+use crate::consumer::connection::{End, GoAway, State};
+
+const GOING_AWAY: u32 = 1;
+const CLOSED: u32 = 1 << 1;
+const READ_ENDED: u32 = 1 << 2;
+const ENDED: u32 = 1 << 3;
+
+/// No GOAWAY yet: no frame can say this, for the top bit of a stream id is reserved.
+const NO_GOAWAY: u64 = u64::MAX;
+
+/// The shared facts of one connection.
+#[derive(Debug)]
+pub(crate) struct Link {
+    streams: AtomicU32,
+    limit: AtomicU32,
+    flags: AtomicU32,
+    streams_max: u32,
+    goaway: AtomicU64,
+    sent: AtomicU32,
+    settings: AtomicU32,
+    resets: AtomicU32,
+    bytes: AtomicU64,
+    last_read: AtomicU64,
+    clock: Clock,
+    end: OnceLock<End>,
+    task: AtomicWaker,
+    changed: Notify,
+}
+
+impl Link {
+    /// A connection that allows `streams_max` streams until its peer says less.
+    pub(crate) fn new(streams_max: u32) -> Self {
+        Self {
+            streams: AtomicU32::new(0),
+            limit: AtomicU32::new(streams_max),
+            flags: AtomicU32::new(0),
+            streams_max,
+            goaway: AtomicU64::new(NO_GOAWAY),
+            sent: AtomicU32::new(0),
+            settings: AtomicU32::new(0),
+            resets: AtomicU32::new(0),
+            bytes: AtomicU64::new(0),
+            last_read: AtomicU64::new(0),
+            clock: Clock::start(),
+            end: OnceLock::new(),
+            task: AtomicWaker::new(),
+            changed: Notify::new(),
+        }
+    }
+
+    // --- the calls' side -------------------------------------------------------------------------
+
+    /// Takes a stream slot. False where there is none, or where no stream may be opened any more.
+    pub(crate) fn take(&self) -> bool {
+        if self.flags.load(Ordering::Acquire) != 0 {
+            return false;
+        }
+        let limit = self.limit.load(Ordering::Acquire);
+        self.streams
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| {
+                (taken < limit).then_some(taken + 1)
+            })
+            .is_ok()
+    }
+
+    /// Gives a slot back that [`Link::take`] gave.
+    pub(crate) fn give_back(&self) {
+        let before = self.streams.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0, "a slot is given back once");
+        let leaving = self.flags.load(Ordering::Acquire) != 0;
+        if leaving && before == 1 {
+            self.task.wake();
+        }
+        if leaving || before >= self.limit.load(Ordering::Acquire) {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// No new streams; the task is woken to see it.
+    pub(crate) fn close(&self) {
+        self.raise(CLOSED);
+        self.task.wake();
+    }
+
+    /// Everything at one look. The parts are read one after the other.
+    pub(crate) fn state(&self) -> State {
+        let flags = self.flags.load(Ordering::Acquire);
+        State {
+            going_away: self.goaway(),
+            closed: flags & CLOSED != 0,
+            ended: flags & (READ_ENDED | ENDED) != 0,
+            limit: self.limit.load(Ordering::Acquire),
+            streams: self.streams.load(Ordering::Acquire),
+            settings: self.settings.load(Ordering::Acquire),
+            resets: self.resets.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            silence: self.silence(),
+        }
+    }
+
+    /// What the last GOAWAY said.
+    pub(crate) fn goaway(&self) -> Option<GoAway> {
+        let packed = self.goaway.load(Ordering::Acquire);
+        (packed != NO_GOAWAY).then_some(GoAway {
+            last_stream: (packed >> 32) as u32,
+            code: packed as u32,
+        })
+    }
+
+    /// The highest stream id whose HEADERS were handed to the kernel; 0 where none was.
+    pub(crate) fn sent(&self) -> u32 {
+        self.sent.load(Ordering::Acquire)
+    }
+
+    /// Why the connection's task ended, once it has.
+    pub(crate) fn end(&self) -> Option<End> {
+        self.end.get().copied()
+    }
+
+    /// Resolves with what `pick` makes of the facts, as soon as it makes something of them.
+    pub(crate) async fn until<T>(&self, pick: impl Fn(&State) -> Option<T>) -> T {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(picked) = pick(&self.state()) {
+                return picked;
+            }
+            changed.await;
+        }
+    }
+
+    /// Resolves when the connection's task has ended.
+    pub(crate) async fn ended(&self) -> End {
+        self.until(|_| self.end()).await
+    }
+
+    fn silence(&self) -> Duration {
+        let last = Timestamp::from_nanos(self.last_read.load(Ordering::Relaxed));
+        self.clock.now().saturating_since(last)
+    }
+
+    // --- the task's side -------------------------------------------------------------------------
+
+    /// Remembers whom to wake when the calls' side has news for the task.
+    pub(crate) fn register(&self, waker: &Waker) {
+        self.task.register(waker);
+    }
+
+    /// `count` bytes were read.
+    pub(crate) fn note_read(&self, count: usize) {
+        self.bytes.fetch_add(count as u64, Ordering::Relaxed);
+        let now = self.clock.now().as_nanos();
+        self.last_read.store(now, Ordering::Relaxed);
+    }
+
+    /// The peer will say no more.
+    pub(crate) fn note_read_end(&self) {
+        self.raise(READ_ENDED);
+    }
+
+    /// A GOAWAY was read. A peer may lower the last id, never raise it (RFC 9113, 6.8).
+    pub(crate) fn note_goaway(&self, said: GoAway) {
+        let last = self.goaway().map_or(said.last_stream, |earlier| {
+            earlier.last_stream.min(said.last_stream)
+        });
+        let packed = u64::from(last) << 32 | u64::from(said.code);
+        self.goaway.store(packed, Ordering::Release);
+        self.raise(GOING_AWAY);
+    }
+
+    /// SETTINGS were read; `max_streams` where they carried MAX_CONCURRENT_STREAMS.
+    pub(crate) fn note_settings(&self, max_streams: Option<u32>) {
+        if let Some(theirs) = max_streams {
+            self.limit
+                .store(theirs.min(self.streams_max), Ordering::Release);
+        }
+        self.settings.fetch_add(1, Ordering::AcqRel);
+        self.changed.notify_waiters();
+    }
+
+    /// RST_STREAM was read.
+    pub(crate) fn note_reset(&self) {
+        self.resets.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The head of a HEADERS frame for `stream` went to the kernel.
+    pub(crate) fn note_sent(&self, stream: u32) {
+        self.sent.fetch_max(stream, Ordering::AcqRel);
+    }
+
+    /// The task has ended; the first reason given counts.
+    pub(crate) fn note_end(&self, end: End) {
+        // A second reason is the guard's, after the task gave its own.
+        let _ = self.end.set(end);
+        self.raise(ENDED);
+    }
+
+    fn raise(&self, flag: u32) {
+        self.flags.fetch_or(flag, Ordering::AcqRel);
+        self.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_end_at_the_limit_and_come_back() {
+        let link = Link::new(2);
+        assert!(link.take() && link.take());
+        assert!(!link.take());
+        link.give_back();
+        assert!(link.take());
+        assert_eq!(link.state().streams, 2);
+    }
+
+    #[test]
+    fn a_lowered_limit_counts_those_that_are_open() {
+        let link = Link::new(3);
+        assert!(link.take() && link.take());
+        link.note_settings(Some(1));
+        assert!(!link.take());
+        link.give_back();
+        assert!(!link.take(), "one is open, one is allowed");
+        link.give_back();
+        assert!(link.take());
+        link.note_settings(Some(1_000));
+        assert_eq!(link.state().limit, 3, "never above our own");
+    }
+
+    #[test]
+    fn each_reason_to_leave_stops_new_streams() {
+        let goaway = GoAway {
+            last_stream: 0x7fff_ffff,
+            code: 0,
+        };
+        let reasons: [&dyn Fn(&Link); 4] = [
+            &|link| link.note_goaway(goaway),
+            &|link| link.close(),
+            &|link| link.note_read_end(),
+            &|link| link.note_end(End::Aborted),
+        ];
+        for reason in reasons {
+            let link = Link::new(1);
+            reason(&link);
+            assert!(!link.take(), "{:?}", link.state());
+        }
+    }
+
+    #[test]
+    fn the_last_id_only_falls() {
+        let link = Link::new(1);
+        assert_eq!(link.goaway(), None);
+        for (last_stream, expected) in [(0x7fff_ffff, 0x7fff_ffff), (5, 5), (9, 5), (0, 0)] {
+            link.note_goaway(GoAway {
+                last_stream,
+                code: 2,
+            });
+            let seen = link.goaway().expect("it was told");
+            assert_eq!((seen.last_stream, seen.code), (expected, 2));
+        }
+    }
+
+    #[tokio::test]
+    async fn waiting_ends_with_the_change() {
+        let link = Link::new(1);
+        assert!(link.take());
+        let room = link.until(|state| (state.streams < state.limit).then_some(()));
+        let give_back = async { link.give_back() };
+        tokio::join!(room, give_back);
+        let end = async { link.note_end(End::Closed) };
+        let (seen, ()) = tokio::join!(link.ended(), end);
+        assert_eq!(seen, End::Closed);
+    }
+}

@@ -1,0 +1,6 @@
+//! The only atomics: what the data plane reads and writes without a lock.
+//!
+//! Everything else in the crate is ordinary single-owner code; whoever wants to reason about a
+//! memory ordering finds all of them here.
+
+pub(crate) mod link;

@@ -1,0 +1,229 @@
+//! Reads HTTP/2 frame heads as the bytes go by, without keeping them.
+//!
+//! h2 tells a caller about a GOAWAY only when it next tries to open a stream, and about SETTINGS
+//! not at all. Nine bytes a frame say both as soon as they arrive.
+
+use super::GoAway;
+
+const HEAD: usize = 9;
+
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+const ACK: u8 = 1;
+/// SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113, 6.5.2).
+const MAX_CONCURRENT_STREAMS: u16 = 3;
+const SETTING_BYTES: usize = 6;
+const GOAWAY_BYTES: usize = 8;
+
+/// What went by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// HEADERS of this stream (the head alone; the payload follows).
+    Headers { stream: u32 },
+    /// RST_STREAM.
+    Reset,
+    /// SETTINGS, not an acknowledgement, with the stream limit where it carried one.
+    Settings { max_streams: Option<u32> },
+    /// GOAWAY.
+    GoAway(GoAway),
+}
+
+/// A parser of frame heads over a byte stream that is cut anywhere.
+#[derive(Debug, Default)]
+pub(super) struct Parser {
+    head: [u8; HEAD],
+    head_len: usize,
+    left: usize,
+    kind: Kind,
+    kept: [u8; GOAWAY_BYTES],
+    kept_len: usize,
+    max_streams: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kind {
+    #[default]
+    Skipped,
+    Settings,
+    GoAway,
+}
+
+impl Parser {
+    /// A parser that ignores the first `bytes` (the client's preface).
+    pub(super) fn after(bytes: usize) -> Self {
+        Self {
+            // A frame of no interest whose head has been read.
+            head_len: HEAD,
+            left: bytes,
+            ..Self::default()
+        }
+    }
+
+    /// Takes the next bytes and tells `sink` what they complete.
+    pub(super) fn feed(&mut self, mut bytes: &[u8], mut sink: impl FnMut(Seen)) {
+        while !bytes.is_empty() {
+            if self.head_len < HEAD {
+                bytes = self.feed_head(bytes, &mut sink);
+            } else {
+                bytes = self.feed_payload(bytes, &mut sink);
+            }
+            if self.head_len == HEAD && self.left == 0 {
+                self.end_of_frame(&mut sink);
+            }
+        }
+    }
+
+    fn feed_head<'a>(&mut self, bytes: &'a [u8], sink: &mut impl FnMut(Seen)) -> &'a [u8] {
+        let count = bytes.len().min(HEAD - self.head_len);
+        self.head[self.head_len..][..count].copy_from_slice(&bytes[..count]);
+        self.head_len += count;
+        if self.head_len == HEAD {
+            self.begin_frame(sink);
+        }
+        &bytes[count..]
+    }
+
+    fn begin_frame(&mut self, sink: &mut impl FnMut(Seen)) {
+        let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = self.head;
+        self.left = u32::from_be_bytes([0, l0, l1, l2]) as usize;
+        self.kept_len = 0;
+        self.max_streams = None;
+        self.kind = match kind {
+            SETTINGS if flags & ACK == 0 => Kind::Settings,
+            GOAWAY => Kind::GoAway,
+            _ => Kind::Skipped,
+        };
+        match kind {
+            HEADERS => sink(Seen::Headers {
+                stream: u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]),
+            }),
+            RST_STREAM => sink(Seen::Reset),
+            _ => {}
+        }
+    }
+
+    fn feed_payload<'a>(&mut self, bytes: &'a [u8], sink: &mut impl FnMut(Seen)) -> &'a [u8] {
+        let (payload, rest) = bytes.split_at(bytes.len().min(self.left));
+        self.left -= payload.len();
+        match self.kind {
+            Kind::Skipped => {}
+            Kind::Settings => self.feed_settings(payload),
+            Kind::GoAway => self.feed_goaway(payload, sink),
+        }
+        rest
+    }
+
+    fn feed_settings(&mut self, mut payload: &[u8]) {
+        while !payload.is_empty() {
+            payload = self.keep(payload, SETTING_BYTES);
+            if self.kept_len == SETTING_BYTES {
+                let [i0, i1, v0, v1, v2, v3, ..] = self.kept;
+                if u16::from_be_bytes([i0, i1]) == MAX_CONCURRENT_STREAMS {
+                    self.max_streams = Some(u32::from_be_bytes([v0, v1, v2, v3]));
+                }
+                self.kept_len = 0;
+            }
+        }
+    }
+
+    fn feed_goaway(&mut self, payload: &[u8], sink: &mut impl FnMut(Seen)) {
+        self.keep(payload, GOAWAY_BYTES);
+        if self.kept_len == GOAWAY_BYTES {
+            let [s0, s1, s2, s3, c0, c1, c2, c3] = self.kept;
+            sink(Seen::GoAway(GoAway {
+                last_stream: u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]),
+                code: u32::from_be_bytes([c0, c1, c2, c3]),
+            }));
+            // What follows is debug data.
+            self.kind = Kind::Skipped;
+        }
+    }
+
+    fn keep<'a>(&mut self, payload: &'a [u8], wanted: usize) -> &'a [u8] {
+        let count = payload.len().min(wanted - self.kept_len);
+        self.kept[self.kept_len..][..count].copy_from_slice(&payload[..count]);
+        self.kept_len += count;
+        &payload[count..]
+    }
+
+    fn end_of_frame(&mut self, sink: &mut impl FnMut(Seen)) {
+        self.head_len = 0;
+        if self.kind == Kind::Settings {
+            sink(Seen::Settings {
+                max_streams: self.max_streams,
+            });
+        }
+        self.kind = Kind::Skipped;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+        let mut bytes = length[1..].to_vec();
+        bytes.extend([kind, flags]);
+        bytes.extend(stream.to_be_bytes());
+        bytes.extend(payload);
+        bytes
+    }
+
+    fn a_conversation() -> (Vec<u8>, Vec<Seen>) {
+        let settings = [0, 4, 0, 1, 0, 0, 0, 3, 0, 0, 0, 10, 0, 5, 0, 0, 64, 0];
+        let mut goaway = vec![0xff, 0xff, 0xff, 0xff, 0, 0, 0, 11];
+        goaway.extend(b"too_many_pings");
+        let bytes = [
+            frame(SETTINGS, 0, 0, &settings),
+            frame(SETTINGS, ACK, 0, &[]),
+            frame(SETTINGS, 0, 0, &[]),
+            frame(HEADERS, 4, 0x8000_0003, b"head"),
+            frame(0, 1, 3, &[7; 700]),
+            frame(RST_STREAM, 0, 5, &[0, 0, 0, 7]),
+            frame(GOAWAY, 0, 0, &goaway),
+            frame(GOAWAY, 0, 0, &[0, 0, 0, 3, 0, 0, 0, 0]),
+            frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 0]),
+        ]
+        .concat();
+        let goaway = |last_stream, code| Seen::GoAway(GoAway { last_stream, code });
+        let settings = |max_streams| Seen::Settings { max_streams };
+        let seen = vec![
+            settings(Some(10)),
+            settings(None),
+            Seen::Headers { stream: 3 },
+            Seen::Reset,
+            goaway(0x7fff_ffff, 11),
+            goaway(3, 0),
+            settings(Some(0)),
+        ];
+        (bytes, seen)
+    }
+
+    fn parse<'a>(mut parser: Parser, chunks: impl Iterator<Item = &'a [u8]>) -> Vec<Seen> {
+        let mut seen = Vec::new();
+        for chunk in chunks {
+            parser.feed(chunk, |one| seen.push(one));
+        }
+        seen
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_do_not_matter(size in 1_usize..900) {
+            let (bytes, expected) = a_conversation();
+            prop_assert_eq!(parse(Parser::default(), bytes.chunks(size)), expected.clone());
+            let preface = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), bytes].concat();
+            prop_assert_eq!(parse(Parser::after(24), preface.chunks(size)), expected);
+        }
+
+        #[test]
+        fn noise_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..2_000), size in 1_usize..64) {
+            let whole = parse(Parser::default(), std::iter::once(&bytes[..]));
+            prop_assert_eq!(parse(Parser::default(), bytes.chunks(size)), whole);
+        }
+    }
+}

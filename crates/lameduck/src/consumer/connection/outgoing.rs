@@ -1,0 +1,123 @@
+//! A request's body, taken whole where it is there already.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::{Body as _, Frame};
+
+/// A request body as the connection sends it.
+#[derive(Debug)]
+pub enum Outgoing {
+    /// Known from end to end: sent in one frame, and again on another connection where need be.
+    Whole {
+        /// All its data.
+        data: Bytes,
+        /// Trailers, where there are any (gRPC requests have none).
+        trailers: Option<Box<HeaderMap>>,
+    },
+    /// Still being made: sent once.
+    Streaming(Streaming),
+}
+
+/// A body of which some frames were taken.
+pub struct Streaming {
+    pub(super) prefix: VecDeque<Frame<Bytes>>,
+    pub(super) rest: tonic::body::Body,
+}
+
+impl fmt::Debug for Streaming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let taken = self.prefix.len();
+        f.debug_struct("Streaming")
+            .field("taken", &taken)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Outgoing {
+    /// Takes what `body` has ready. A unary body is always ready; its size hint does not say so,
+    /// hence the polling. A body that has to wait, fails, or has more than `whole_max` bytes is
+    /// streamed from where the taking stopped.
+    #[must_use]
+    pub fn take(mut body: tonic::body::Body, whole_max: usize) -> Self {
+        // Nothing can be missed: whoever polls the rest registers a waker of its own.
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut prefix = VecDeque::new();
+        let mut bytes = 0;
+        while bytes <= whole_max {
+            match Pin::new(&mut body).poll_frame(&mut cx) {
+                Poll::Ready(None) => return Self::whole(prefix),
+                Poll::Ready(Some(Ok(frame))) => {
+                    bytes += frame.data_ref().map_or(0, Bytes::len);
+                    prefix.push_back(frame);
+                }
+                Poll::Ready(Some(Err(status))) => {
+                    // Its own error must reach the peer as a reset, after what came before it.
+                    body = failed_body(status);
+                    break;
+                }
+                Poll::Pending => break,
+            }
+        }
+        Self::Streaming(Streaming { prefix, rest: body })
+    }
+
+    /// A copy for another attempt; `None` where the body can be sent only once. Data is shared,
+    /// not copied.
+    #[must_use]
+    pub fn replay(&self) -> Option<Self> {
+        match self {
+            Self::Whole { data, trailers } => Some(Self::Whole {
+                data: data.clone(),
+                trailers: trailers.clone(),
+            }),
+            Self::Streaming(_) => None,
+        }
+    }
+
+    /// Whether the request ends with its head.
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Self::Whole { data, trailers } => data.is_empty() && trailers.is_none(),
+            Self::Streaming(_) => false,
+        }
+    }
+
+    fn whole(frames: VecDeque<Frame<Bytes>>) -> Self {
+        let mut parts = Vec::with_capacity(1);
+        let mut trailers = None;
+        for frame in frames {
+            match frame.into_data() {
+                Ok(data) => parts.push(data),
+                Err(frame) => trailers = frame.into_trailers().ok().map(Box::new),
+            }
+        }
+        Self::Whole {
+            data: join(parts),
+            trailers,
+        }
+    }
+}
+
+fn failed_body(status: tonic::Status) -> tonic::body::Body {
+    let failed = http_body_util::StreamBody::new(futures_util::stream::iter([Err::<
+        Frame<Bytes>,
+        _,
+    >(status)]));
+    tonic::body::Body::new(failed)
+}
+
+fn join(mut parts: Vec<Bytes>) -> Bytes {
+    if parts.len() < 2 {
+        return parts.pop().unwrap_or_default();
+    }
+    let mut joined = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
+    for part in parts {
+        joined.extend_from_slice(&part);
+    }
+    joined.freeze()
+}

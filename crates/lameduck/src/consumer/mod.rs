@@ -1,0 +1,3 @@
+//! The caller's side.
+
+pub mod connection;

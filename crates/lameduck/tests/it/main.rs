@@ -1,0 +1,4 @@
+//! The crate against sockets, frames and foreign peers.
+
+mod connection;
+mod raw;
