@@ -38,10 +38,8 @@ pub enum Input {
     Answered(Ticket),
     /// The peer said GOAWAY.
     GoAway(Ticket),
-    /// The connection is gone.
+    /// The connection is gone: lost, or retired and nothing is open on it any more.
     Ended(Ticket),
-    /// Nothing is open any more on a connection that was retired.
-    Idle(Ticket),
     /// A call found the streams of all connections in use.
     Full,
     /// The endpoint has left the directory. Final.
@@ -57,9 +55,10 @@ pub enum Output {
     Watch(Ticket),
     /// The connection takes calls from now on.
     Use(Ticket),
-    /// No new stream on this connection; answer with [`Input::Idle`] once nothing is open on it.
+    /// No new stream on this connection; it closes, and [`Input::Ended`] comes, once nothing is open
+    /// on it.
     Retire(Ticket),
-    /// Close a connection on which nothing is open. It is not mentioned again.
+    /// Close a connection that was never used. It is not mentioned again.
     Close(Ticket),
     /// Close a connection with whatever is open on it. It is not mentioned again.
     Cut(Ticket),
@@ -212,13 +211,6 @@ impl Endpoint {
         }
     }
 
-    fn idle(&mut self, ticket: Ticket) {
-        if self.connections.get(&ticket) == Some(&Connection::Leaving) {
-            self.connections.remove(&ticket);
-            self.out.push_back(Output::Close(ticket));
-        }
-    }
-
     /// A connection takes no calls any more. One that had lasted is replaced at once; one that had
     /// not counts as a failed dial, or a peer that says GOAWAY at once were dialled in a loop.
     fn lost(&mut self, now: Timestamp, connection: Connection) {
@@ -334,7 +326,6 @@ impl Machine for Endpoint {
             Input::Answered(ticket) => self.answered(ticket),
             Input::GoAway(ticket) => self.go_away(now, ticket),
             Input::Ended(ticket) => self.ended(now, ticket),
-            Input::Idle(ticket) => self.idle(ticket),
             Input::Full => self.full(),
             Input::Remove => self.remove(now),
         }

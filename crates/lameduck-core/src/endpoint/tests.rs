@@ -98,13 +98,13 @@ fn go_away_dials_another_at_once() {
         In(5_000, Input::GoAway(FIRST)),
         In(5_001, Input::Dialled(SECOND)),
         In(5_002, Input::Answered(SECOND)),
-        In(5_003, Input::Idle(FIRST)),
+        In(5_003, Input::Ended(FIRST)),
     ]);
     let after = [
         "retire 1, peer ended, down, dial 2",
         "watch 2",
         "use 2, up",
-        "close 1",
+        "",
     ];
     check(
         &steps,
@@ -170,16 +170,10 @@ fn one_more_connection_where_streams_run_out_and_not_without_end() {
 
 #[test]
 fn removed_calls_finish_idle_closes_and_nothing_is_dialled() {
-    let steps = up_then(&[In(10, Input::Remove), In(20, Input::Idle(FIRST))]);
+    let steps = up_then(&[In(10, Input::Remove), In(20, Input::Ended(FIRST))]);
     check(
         &steps,
-        &[
-            "dial 1",
-            "watch 1",
-            "use 1, up",
-            "retire 1",
-            "close 1, done",
-        ],
+        &["dial 1", "watch 1", "use 1, up", "retire 1", "done"],
     );
     let endless = up_then(&[In(10, Input::Remove), Wait]);
     check(
@@ -230,7 +224,7 @@ fn states() -> Vec<(&'static str, Vec<Step>)> {
     ])
 }
 
-const INPUTS: [Input; 14] = [
+const INPUTS: [Input; 13] = [
     Input::Dialling { allowed: true },
     Input::Dialling { allowed: false },
     Input::Dialled(FIRST),
@@ -241,7 +235,6 @@ const INPUTS: [Input; 14] = [
     Input::GoAway(FIRST),
     Input::Ended(FIRST),
     Input::Ended(SECOND),
-    Input::Idle(FIRST),
     Input::Full,
     Input::Remove,
     Input::GoAway(SECOND),
@@ -277,7 +270,6 @@ fn inputs() -> impl Strategy<Value = Input> {
         number().prop_map(Input::Answered),
         number().prop_map(Input::GoAway),
         number().prop_map(Input::Ended),
-        number().prop_map(Input::Idle),
         Just(Input::Full),
         Just(Input::Remove),
     ]
