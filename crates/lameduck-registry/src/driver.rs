@@ -5,7 +5,7 @@
 
 use std::future::poll_fn;
 use std::ops::ControlFlow;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lameduck_core::machine::Machine;
@@ -56,6 +56,27 @@ impl<Output, F: FnMut(Output) -> ControlFlow<()>> Effects<Output> for F {
     }
 }
 
+/// Where a machine's inputs come from: a channel.
+///
+/// Bounded where the senders can wait; unbounded where they cannot (a call that reads a mark), and
+/// something else bounds how much they say.
+pub trait Inbox<Input> {
+    /// The next input; `None` once all senders are gone.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Input>>;
+}
+
+impl<Input> Inbox<Input> for mpsc::Receiver<Input> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Input>> {
+        self.poll_recv(context)
+    }
+}
+
+impl<Input> Inbox<Input> for mpsc::UnboundedReceiver<Input> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Input>> {
+        self.poll_recv(context)
+    }
+}
+
 /// Runs `machine` until `effects` breaks or all senders of `inputs` are gone. Gives the machine
 /// back, so that its last state can be looked at.
 ///
@@ -65,7 +86,7 @@ impl<Output, F: FnMut(Output) -> ControlFlow<()>> Effects<Output> for F {
 pub async fn drive<M: Machine>(
     mut machine: M,
     clock: Clock,
-    mut inputs: mpsc::Receiver<M::Input>,
+    mut inputs: impl Inbox<M::Input>,
     mut effects: impl Effects<M::Output>,
 ) -> M {
     loop {
@@ -91,12 +112,12 @@ enum Wake<Input> {
 async fn next<M: Machine>(
     machine: &M,
     clock: Clock,
-    inputs: &mut mpsc::Receiver<M::Input>,
+    inputs: &mut impl Inbox<M::Input>,
 ) -> Wake<M::Input> {
     let deadline = machine.deadline().map(|(at, _)| clock.instant(at));
     let mut sleep = std::pin::pin!(deadline.map(sleep_until));
     poll_fn(|context| {
-        if let Poll::Ready(input) = inputs.poll_recv(context) {
+        if let Poll::Ready(input) = inputs.poll_next(context) {
             return Poll::Ready(input.map_or(Wake::Closed, Wake::Input));
         }
         match sleep.as_mut().as_pin_mut() {
