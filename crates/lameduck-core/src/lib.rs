@@ -25,6 +25,7 @@ pub mod mutant;
 pub mod name;
 pub mod registry;
 pub mod rng;
+pub mod store;
 pub mod time;
 pub mod watch;
 #[cfg(test)]

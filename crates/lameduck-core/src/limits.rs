@@ -102,6 +102,20 @@ pub const INSTANCES_MAX: usize = 20_000;
 pub const STORE_ITEMS_MAX: usize = 100_000;
 /// Changes that the store remembers for watches that start in the past; older ones are compacted.
 pub const STORE_HISTORY_MAX: usize = 10_000;
+/// Bytes of all keys and values of a store: far above any registry's, far below a machine's memory.
+pub const STORE_BYTES_MAX: usize = 256 << 20;
+/// Bytes of the changes that a store remembers.
+pub const STORE_HISTORY_BYTES_MAX: usize = 64 << 20;
+/// Conditions or steps of one branch of a transaction, as etcd has it by default.
+pub const STORE_TXN_OPS_MAX: usize = 128;
+/// The same with all transactions within: bounds the search for keys that are written twice.
+pub const STORE_TXN_OPS_TOTAL_MAX: usize = 1024;
+/// Bytes of one write request, as etcd has it by default (1.5 MiB).
+pub const STORE_REQUEST_BYTES_MAX: usize = 3 << 19;
+/// The shortest lease of the development server: what etcd 3.4 grants with its default timing.
+pub const STORE_LEASE_TTL_MIN: Duration = Duration::from_secs(2);
+/// The longest lease, as etcd has it: 285 years.
+pub const STORE_LEASE_TTL_MAX: Duration = Duration::from_secs(9_000_000_000);
 
 // --- directories --------------------------------------------------------------------------------
 
