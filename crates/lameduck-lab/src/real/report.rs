@@ -1,0 +1,205 @@
+//! What a run has shown, in the form that `--json` prints.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::ledger::{Ledger, Retried};
+use super::oracle::{Fault, History, KillToll, Verdict, judge};
+use super::plan::Plan;
+use super::record::CallId;
+use super::validity::{Reason, reasons};
+use super::windows::{Windows, windows};
+
+/// The outcome of a run. Times are milliseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Calls of the plan.
+    pub calls: u64,
+    /// Answered whole and in time.
+    pub ok: u64,
+    /// Lost in rolls: an error, a late answer, a stream with a gap.
+    pub failed: u64,
+    /// Without any end.
+    pub unknown: u64,
+    /// Started twice without being declared idempotent.
+    pub started_twice: u64,
+    /// Placed more than once, by proof.
+    pub retried: RetriedReport,
+    /// One for each server told to leave, in their order.
+    pub drains: Vec<DrainReport>,
+    /// One for each server killed.
+    pub kills: Vec<KillReport>,
+    /// Whether the run measured what it says.
+    pub valid: bool,
+    /// How much longer than asked a sleeping thread slept.
+    pub jitter_ms: Jitter,
+    /// Why it is invalid.
+    pub invalid: Vec<String>,
+    /// What must not have been, beside the counts: broken rules, servers that did not leave.
+    pub problems: Vec<String>,
+    /// How long it took.
+    pub elapsed_ms: f64,
+    /// Lost calls, each with what is wrong with it. Not part of the printed object.
+    #[serde(skip)]
+    pub faults: Vec<(CallId, Fault)>,
+}
+
+/// Calls placed more than once.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct RetriedReport {
+    /// Provably not processed before.
+    pub proven: u64,
+    /// Perhaps processed before: declared idempotent.
+    pub unproven: u64,
+}
+
+/// One drain.
+#[derive(Clone, Debug, Serialize)]
+pub struct DrainReport {
+    /// Which server, from 0.
+    pub server: u16,
+    /// Signal → last new call admitted there.
+    pub window_admit_ms: f64,
+    /// Signal → last time a caller chose it.
+    pub window_pick_ms: f64,
+    /// Signal → out of tier 1 in every caller; null where a caller never took it out.
+    pub window_directory_ms: Option<f64>,
+    /// Signal → its process was gone.
+    pub exit_ms: f64,
+    /// Calls that it had started and not answered at the signal.
+    pub in_flight_at_signal: u64,
+    /// Requests that it says it cut; null where it never said.
+    pub abandoned: Option<u64>,
+}
+
+/// One kill.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct KillReport {
+    /// Which server, from 0.
+    pub server: u16,
+    /// Calls that it had started and not answered.
+    pub in_flight: u64,
+    /// Lost calls declared idempotent.
+    pub failed_idempotent: u64,
+    /// Lost calls not declared so.
+    pub failed_other: u64,
+    /// Calls declared idempotent that were started again elsewhere.
+    pub started_twice_idempotent: u64,
+}
+
+/// What a thread that only sleeps has measured: how late the machine is by itself.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Jitter {
+    /// The worst.
+    pub max: f64,
+    /// 99 of 100 were not worse.
+    pub p99: f64,
+}
+
+/// How a run ended, for an exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Valid, and nothing was lost.
+    Clean,
+    /// Valid, and calls were lost or a rule was broken.
+    Lost,
+    /// It proves nothing.
+    Invalid,
+}
+
+impl Report {
+    /// Reads the whole outcome off the ledger. `problems` are those that the lab met itself.
+    #[must_use]
+    pub fn new(
+        ledger: &Ledger,
+        plan: &Plan,
+        history: &History,
+        mut problems: Vec<String>,
+        jitter_ms: Jitter,
+    ) -> Self {
+        let verdict = judge(ledger, plan, history);
+        let windows: Vec<Windows> = history
+            .drains
+            .iter()
+            .map(|drain| windows(ledger, plan, drain))
+            .collect();
+        let invalid = reasons(ledger, plan, history, &windows);
+        problems.extend(anonymous(&verdict));
+        Self {
+            calls: verdict.calls,
+            ok: verdict.ok,
+            failed: verdict.failed,
+            unknown: verdict.unknown,
+            started_twice: verdict.started_twice,
+            retried: ledger.retried.into(),
+            drains: drain_reports(history, &windows),
+            kills: kill_reports(history, &verdict.kills),
+            valid: invalid.is_empty(),
+            jitter_ms,
+            invalid: invalid.iter().map(Reason::to_string).collect(),
+            problems,
+            elapsed_ms: millis(history.stopped.saturating_since(plan.start())),
+            faults: verdict.faults.into_iter().collect(),
+        }
+    }
+
+    /// How it ended. An invalid run proves nothing, whatever it lost.
+    #[must_use]
+    pub const fn ending(&self) -> Ending {
+        if !self.valid {
+            Ending::Invalid
+        } else if self.faults.is_empty() && self.problems.is_empty() {
+            Ending::Clean
+        } else {
+            Ending::Lost
+        }
+    }
+}
+
+impl From<Retried> for RetriedReport {
+    fn from(Retried { proven, unproven }: Retried) -> Self {
+        Self { proven, unproven }
+    }
+}
+
+fn anonymous(verdict: &Verdict) -> Option<String> {
+    (verdict.anonymous > 0).then(|| {
+        format!(
+            "{} starts by unknown lives, or picks of closing lives by calls that cannot be named",
+            verdict.anonymous
+        )
+    })
+}
+
+fn drain_reports(history: &History, windows: &[Windows]) -> Vec<DrainReport> {
+    let pairs = history.drains.iter().zip(windows);
+    let report = |(drain, windows): (&super::oracle::Drain, &Windows)| DrainReport {
+        server: drain.server,
+        window_admit_ms: millis(windows.admit),
+        window_pick_ms: millis(windows.pick),
+        window_directory_ms: windows.directory.map(millis),
+        exit_ms: millis(windows.exit),
+        in_flight_at_signal: windows.in_flight_at_signal,
+        abandoned: windows.abandoned,
+    };
+    pairs.map(report).collect()
+}
+
+fn kill_reports(history: &History, tolls: &[KillToll]) -> Vec<KillReport> {
+    let pairs = history.kills.iter().zip(tolls);
+    let report = |(kill, toll): (&super::oracle::Kill, &KillToll)| KillReport {
+        server: kill.server,
+        in_flight: toll.in_flight,
+        failed_idempotent: toll.failed_idempotent,
+        failed_other: toll.failed_other,
+        started_twice_idempotent: toll.started_twice_idempotent,
+    };
+    pairs.map(report).collect()
+}
+
+/// Milliseconds with three digits after the point.
+#[must_use]
+pub fn millis(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
