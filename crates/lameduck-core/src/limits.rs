@@ -70,6 +70,9 @@ pub const SERVER_PING_INTERVAL: Duration = Duration::from_secs(30);
 pub const SERVER_PING_MAX: Duration = Duration::from_secs(10);
 /// HTTP/1.1: from one request's end to the next one's head. Above the 60 s that common proxies keep.
 pub const HTTP1_IDLE_MAX: Duration = Duration::from_secs(75);
+/// Services in one answer of the health service's List; more are RESOURCE_EXHAUSTED, as its
+/// protocol says.
+pub const HEALTH_LIST_MAX: usize = 100;
 /// Largest header list accepted, in bytes.
 pub const HEADER_BYTES_MAX: u32 = 16 << 10;
 /// HTTP/2 receive window per stream and per connection, in bytes.

@@ -4,6 +4,7 @@
 mod cell;
 pub mod consumer;
 pub mod deadline;
+pub mod health;
 pub mod mark;
 
 pub use lameduck_core as core;

@@ -430,17 +430,7 @@ fn the_table_of_transitions() {
             table.push_str(&format!("{name} | {input} | {outputs} | {phase}, {why}\n"));
         }
     }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/drain/transitions.txt");
-    if std::env::var_os("LAMEDUCK_BLESS").is_some() {
-        std::fs::write(path, &table).expect("the source tree can be written");
-    }
-    let known = std::fs::read_to_string(path).unwrap_or_default();
-    let differs = known
-        .lines()
-        .zip(table.lines())
-        .find(|(old, new)| old != new);
-    assert_eq!(differs, None, "LAMEDUCK_BLESS=1 writes the new table");
-    assert_eq!(known.lines().count(), table.lines().count());
+    crate::table::assert_table("drain", &table);
 }
 
 // --- properties ---------------------------------------------------------------------------------
