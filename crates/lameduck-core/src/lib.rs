@@ -11,6 +11,8 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+#[cfg(test)]
+mod table;
 pub mod backoff;
 pub mod balance;
 pub mod directory;
@@ -25,8 +27,7 @@ pub mod mutant;
 pub mod name;
 pub mod registry;
 pub mod rng;
+pub mod session;
 pub mod store;
 pub mod time;
 pub mod watch;
-#[cfg(test)]
-mod table;

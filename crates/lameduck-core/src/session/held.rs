@@ -1,0 +1,256 @@
+//! A lease that is held, and what is published under it.
+
+use core::time::Duration;
+
+use super::{LeaseId, Output};
+use crate::instance::Life;
+use crate::limits;
+use crate::machine::{Ticket, earliest};
+use crate::mutant;
+use crate::registry::Want;
+use crate::time::Timestamp;
+
+/// What stands in the registry under a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Published {
+    Serving {
+        life: Life,
+        ready: bool,
+        records: bool,
+    },
+    Closing(Life),
+}
+
+/// A piece of work on the keys. At most one is under way, so their order is never in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Job {
+    Put(Published),
+    Close(Life),
+    Check,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Free,
+    Busy { ticket: Ticket, job: Job },
+    Resting { until: Timestamp },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Renewal {
+    At(Timestamp),
+    Sent { ticket: Ticket, sent: Timestamp },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) lease: LeaseId,
+    ttl: Duration,
+    /// Counted from when the request was sent: the registry counts from later.
+    pub(super) expires: Timestamp,
+    pub(super) renewal: Renewal,
+    pub(super) work: Work,
+    /// Whether our own records are tried.
+    pub(super) records: bool,
+    pub(super) published: Option<Published>,
+    put_at: Timestamp,
+    check_due: bool,
+    pub(super) damaged: bool,
+}
+
+impl Held {
+    pub(super) fn new(lease: LeaseId, ttl: Duration, sent: Timestamp) -> Self {
+        Self {
+            lease,
+            ttl,
+            expires: sent + ttl,
+            renewal: Renewal::At(sent + ttl / limits::LEASE_RENEW_DIVISOR),
+            work: Work::Free,
+            records: true,
+            published: None,
+            put_at: sent,
+            check_due: false,
+            damaged: false,
+        }
+    }
+
+    pub(super) fn renew_interval(&self) -> Duration {
+        self.ttl / limits::LEASE_RENEW_DIVISOR
+    }
+
+    pub(super) fn is_renewing(&self, ticket: Ticket) -> bool {
+        matches!(self.renewal, Renewal::Sent { ticket: sent, .. } if sent == ticket)
+    }
+
+    pub(super) fn is_working(&self, ticket: Ticket) -> bool {
+        matches!(self.work, Work::Busy { ticket: busy, .. } if busy == ticket)
+    }
+
+    /// Whether keys are being written now.
+    pub(super) fn is_writing(&self) -> bool {
+        matches!(self.work, Work::Busy { job, .. } if job != Job::Check)
+    }
+
+    pub(super) const fn is_resting(&self) -> bool {
+        matches!(self.work, Work::Resting { .. })
+    }
+
+    /// Ends a rest: what is wanted has changed.
+    pub(super) fn rouse(&mut self) {
+        if self.is_resting() {
+            self.work = Work::Free;
+        }
+    }
+
+    /// Ends a rest that has lasted long enough.
+    pub(super) fn wake(&mut self, now: Timestamp) {
+        if matches!(self.work, Work::Resting { until } if until <= now) {
+            self.work = Work::Free;
+        }
+    }
+
+    /// Takes a renewal's completion; `false` for a stale one.
+    pub(super) fn renewed(&mut self, ticket: Ticket, ttl: Duration) -> bool {
+        let Renewal::Sent { ticket: own, sent } = self.renewal else {
+            return false;
+        };
+        if own != ticket {
+            return false;
+        }
+        self.ttl = ttl;
+        self.expires = sent + ttl;
+        self.renewal = Renewal::At(sent + self.renew_interval());
+        self.check_due = true;
+        true
+    }
+
+    /// Takes a job's completion: which job it was, `None` for a stale one.
+    pub(super) fn finish(&mut self, ticket: Ticket) -> Option<Job> {
+        let Work::Busy { ticket: own, job } = self.work else {
+            return None;
+        };
+        if own != ticket {
+            return None;
+        }
+        self.work = Work::Free;
+        Some(job)
+    }
+
+    pub(super) fn put_done(&mut self, published: Published, now: Timestamp) {
+        self.published = Some(published);
+        self.put_at = now;
+        self.damaged = false;
+    }
+
+    /// Whether `life` needs a lease of its own: this one has said *closing*, or is another life's.
+    pub(super) fn is_spent(&self, life: Life) -> bool {
+        let closing = matches!(
+            self.work,
+            Work::Busy {
+                job: Job::Close(_),
+                ..
+            }
+        );
+        if closing && !mutant!("session/resume-takes-a-new-lease") {
+            return true;
+        }
+        let written = match self.work {
+            Work::Busy {
+                job: Job::Put(published),
+                ..
+            } => Some(published),
+            _ => self.published,
+        };
+        match written {
+            Some(Published::Closing(_)) => !mutant!("session/resume-takes-a-new-lease"),
+            Some(Published::Serving { life: old, .. }) => old != life,
+            None => false,
+        }
+    }
+
+    /// What is to be done so that `life` stands there as wanted.
+    pub(super) fn next_job(&self, now: Timestamp, life: Life, ready: bool) -> Option<Job> {
+        if self.work != Work::Free {
+            return None;
+        }
+        let wanted = Published::Serving {
+            life,
+            ready,
+            records: self.records,
+        };
+        let put = Some(Job::Put(wanted));
+        match self.published {
+            _ if self.damaged => put,
+            Some(Published::Serving { ready: old, .. }) if old != ready && self.records => {
+                let rested = mutant!("session/changes-are-paced") || self.change_due() <= now;
+                if rested { put } else { None }
+            }
+            Some(Published::Serving { .. }) if self.check_due => Some(Job::Check),
+            Some(Published::Serving { .. }) => None,
+            _ => put,
+        }
+    }
+
+    fn change_due(&self) -> Timestamp {
+        self.put_at + limits::REPUBLISH_INTERVAL
+    }
+
+    pub(super) fn start(&mut self, ticket: Ticket, job: Job) -> Output {
+        self.work = Work::Busy { ticket, job };
+        let lease = self.lease;
+        match job {
+            Job::Put(Published::Serving {
+                life,
+                ready,
+                records,
+            }) => Output::Put {
+                ticket,
+                lease,
+                life,
+                ready,
+                records,
+            },
+            Job::Close(life) | Job::Put(Published::Closing(life)) => Output::PutClosing {
+                ticket,
+                lease,
+                life,
+            },
+            Job::Check => {
+                self.check_due = false;
+                Output::Check {
+                    ticket,
+                    lease,
+                    records: self.records,
+                }
+            }
+        }
+    }
+
+    /// Whether callers of every kind find this instance now, as far as is known.
+    pub(super) fn is_listed(&self, now: Timestamp) -> bool {
+        let serving = matches!(self.published, Some(Published::Serving { .. }));
+        serving && !self.damaged && now < self.expires
+    }
+
+    pub(super) fn deadline(
+        &self,
+        want: Option<Want>,
+        told_registered: bool,
+    ) -> Option<(Timestamp, &'static str)> {
+        let renew = match self.renewal {
+            Renewal::At(at) => Some((at, "renew")),
+            Renewal::Sent { .. } => None,
+        };
+        let expiry = told_registered.then_some((self.expires, "the lease may have ended"));
+        let work = match (self.work, want, self.published) {
+            (Work::Resting { until }, _, _) => Some((until, "write again")),
+            (
+                Work::Free,
+                Some(Want::Present { ready, .. }),
+                Some(Published::Serving { ready: old, .. }),
+            ) if ready != old && self.records => Some((self.change_due(), "write the change")),
+            _ => None,
+        };
+        earliest(earliest(renew, expiry), work)
+    }
+}
