@@ -23,6 +23,7 @@ pub mod failover;
 pub mod instance;
 pub mod limits;
 pub mod machine;
+pub mod mirror;
 pub mod mutant;
 pub mod name;
 pub mod registry;

@@ -99,6 +99,8 @@ pub const REGISTRY_BACKOFF: (Duration, Duration) =
 pub const REGISTRY_CALL_MAX: Duration = Duration::from_secs(3);
 /// A mirror lists anew this often, whatever the watch says: etcd 3.4 has lost events.
 pub const MIRROR_CHECK: Duration = Duration::from_secs(300);
+/// A watch that has stood for this long proves its registry well: the next break is retried at once.
+pub const WATCH_SETTLED: Duration = Duration::from_secs(1);
 /// Instances of one service that a mirror takes; further ones are counted and left out.
 pub const INSTANCES_MAX: usize = 20_000;
 /// Watchers, leases and keys of one development server or memory registry.
