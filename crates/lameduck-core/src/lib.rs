@@ -11,8 +11,6 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-#[cfg(test)]
-mod table;
 pub mod backoff;
 pub mod balance;
 pub mod directory;
@@ -30,5 +28,7 @@ pub mod registry;
 pub mod rng;
 pub mod session;
 pub mod store;
+#[cfg(test)]
+mod table;
 pub mod time;
 pub mod watch;
