@@ -1,7 +1,9 @@
 //! Every observable fact, as data. Logs, metrics and the lab's ledger derive from these.
 
 use alloc::string::String;
+use core::time::Duration;
 
+use crate::drain::Report;
 use crate::instance::{Incarnation, Life};
 use crate::name::{Address, ServiceName};
 use crate::registry::Want;
@@ -133,4 +135,18 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// The floor of Closing that the registries ask for does not fit into the budget of a stop.
+    FloorClamped {
+        /// What was asked for.
+        wanted: Duration,
+        /// What fits.
+        floor: Duration,
+    },
+    /// A stop will not wait for callers to learn of it: floor and quiet window are zero.
+    NoClosing {
+        /// Whose stop.
+        life: Life,
+    },
+    /// A serving process has stopped.
+    Stopped(Report),
 }

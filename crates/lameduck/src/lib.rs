@@ -4,8 +4,10 @@
 mod cell;
 pub mod consumer;
 pub mod deadline;
+pub mod env;
 pub mod health;
 pub mod mark;
+pub mod observe;
 
 pub use lameduck_core as core;
 pub use lameduck_registry::driver;

@@ -1,0 +1,141 @@
+//! Facts become log lines here, and nowhere else.
+//!
+//! The rest of the crate says an [`Event`]; this module turns it into a `tracing` event and hands it
+//! to whoever asked to see it. INFO is the life of a process, WARN means that somebody may be woken.
+
+use std::fmt;
+use std::sync::Arc;
+
+use lameduck_core::event::Event;
+use tracing::{debug, info, trace, warn};
+
+/// Somebody who wants to see every event, on the thread on which it happens: be quick.
+pub type Observer = Arc<dyn Fn(&Event) + Send + Sync>;
+
+/// Where events go. Clones share the observers.
+#[derive(Clone)]
+pub struct Events {
+    observers: Arc<[Observer]>,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
+}
+
+impl Events {
+    /// Events go to `tracing` and to these.
+    #[must_use]
+    pub fn new(observers: Vec<Observer>) -> Self {
+        Self {
+            observers: observers.into(),
+        }
+    }
+
+    /// Whether anybody but the log looks: events made for each call are only worth making then.
+    #[must_use]
+    pub fn is_observed(&self) -> bool {
+        !self.observers.is_empty()
+    }
+
+    /// Says that something happened.
+    pub fn emit(&self, event: &Event) {
+        log(event);
+        self.observers.iter().for_each(|observer| observer(event));
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Events({} observers)", self.observers.len())
+    }
+}
+
+fn log(event: &Event) {
+    match event {
+        Event::PhaseEntered { life, phase } => info!(%life, phase = phase.as_str(), "phase"),
+        Event::Registration {
+            registry,
+            want,
+            error,
+        } => match error {
+            None => info!(%registry, ?want, "registration reached"),
+            Some(error) => warn!(%registry, ?want, %error, "registration in the way"),
+        },
+        Event::FloorClamped { wanted, floor } => warn!(
+            ?wanted,
+            ?floor,
+            "callers may learn too late of a stop: raise the budget"
+        ),
+        Event::NoClosing { life } => warn!(
+            %life,
+            "floor and quiet window are zero: a stop will not wait until callers know of it"
+        ),
+        Event::Stopped(report) if report.exit_code() == 0 => {
+            info!(life = %report.life, "{report}");
+        }
+        Event::Stopped(report) => warn!(life = %report.life, "{report}"),
+        Event::DirectoryStale { service, error } => {
+            let service = service
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            warn!(%service, %error, "directory stale");
+        }
+        _ => log_of_callers(event),
+    }
+}
+
+fn log_of_callers(event: &Event) {
+    match event {
+        Event::Closing {
+            address,
+            incarnation,
+            source,
+        } => {
+            info!(%address, %incarnation, ?source, "closing");
+        }
+        Event::ClosingLifted {
+            address,
+            incarnation,
+        } => {
+            info!(%address, %incarnation, "closing lifted");
+        }
+        Event::TierChanged {
+            address,
+            incarnation,
+            tier,
+        } => {
+            debug!(%address, %incarnation, ?tier, "tier");
+        }
+        Event::Replaced { address, proven } => debug!(%address, proven, "call placed once more"),
+        Event::Disconnected { address, reason } => debug!(%address, %reason, "disconnected"),
+        other => trace!(?other, "event"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lameduck_core::event::Phase;
+    use lameduck_core::instance::{BootId, Life};
+    use std::sync::Mutex;
+
+    #[test]
+    fn observers_see_every_event() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let notes = Arc::clone(&seen);
+        let observer: Observer = Arc::new(move |event: &Event| {
+            notes.lock().expect("no panic").push(event.clone());
+        });
+        let event = Event::PhaseEntered {
+            life: Life::first(BootId::from_bits(1)),
+            phase: Phase::Serving,
+        };
+        let events = Events::new(vec![observer]);
+        events.emit(&event);
+        assert!(events.is_observed());
+        assert_eq!(*seen.lock().expect("no panic"), [event]);
+    }
+}
