@@ -97,6 +97,11 @@ impl Link {
         self.task.wake();
     }
 
+    /// Slots taken.
+    pub(crate) fn streams(&self) -> u32 {
+        self.streams.load(Ordering::Acquire)
+    }
+
     /// Everything at one look. The parts are read one after the other.
     pub(crate) fn state(&self) -> State {
         let flags = self.flags.load(Ordering::Acquire);

@@ -263,3 +263,26 @@ fn end_of(error: &h2::Error, link: &Link) -> End {
         _ => End::Protocol(code),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn sockets_send_at_once_and_do_not_wait_for_ever() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let config = DialConfig::new(Authority::from_static("orders"));
+        let socket = connect(address, &config).await.expect("it listens");
+        assert!(socket.nodelay().expect("a socket"));
+        #[cfg(target_os = "linux")]
+        assert_eq!(
+            socket2::SockRef::from(&socket)
+                .tcp_user_timeout()
+                .expect("a socket"),
+            config.unacknowledged_max
+        );
+    }
+}

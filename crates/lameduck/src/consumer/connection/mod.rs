@@ -139,6 +139,12 @@ impl Connection {
         self.inner.link.state()
     }
 
+    /// How many streams are open: the load to compare connections by.
+    #[must_use]
+    pub fn streams(&self) -> u32 {
+        self.inner.link.streams()
+    }
+
     /// Whom it was dialled to.
     #[must_use]
     pub fn address(&self) -> SocketAddr {

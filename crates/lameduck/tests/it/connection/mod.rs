@@ -1,6 +1,9 @@
 //! The caller's connection, against a peer of frames and against tonic.
 
+mod bodies;
+mod dialling;
 mod proof;
+mod restarts;
 mod streams;
 
 use std::net::SocketAddr;

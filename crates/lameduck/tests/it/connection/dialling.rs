@@ -1,0 +1,97 @@
+//! Dials that come to nothing, each with its own name.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use lameduck::consumer::connection::{Connection, DialError, DialFailure, End};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::config;
+use crate::raw::{LAST_STREAM_MAX, Peer, listen};
+
+async fn failure(address: SocketAddr) -> DialError {
+    let mut config = config();
+    config.deadline = Duration::from_millis(200);
+    let dialled = Connection::dial(address, &config).await;
+    let error = dialled.expect_err("nobody serves there");
+    assert_eq!(error.address, address);
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+    error
+}
+
+#[tokio::test]
+async fn nobody_listens() {
+    let (listener, address) = listen().await;
+    drop(listener);
+    assert_eq!(failure(address).await.failure, DialFailure::Refused);
+}
+
+#[tokio::test]
+async fn accepted_by_the_kernel_and_silent() {
+    let (_listener, address) = listen().await;
+    assert_eq!(failure(address).await.failure, DialFailure::Silent);
+}
+
+#[tokio::test]
+async fn a_silent_peers_socket_is_not_kept() {
+    let (listener, address) = listen().await;
+    let (error, mut peer) = tokio::join!(failure(address), Peer::accept(&listener));
+    assert_eq!(error.failure, DialFailure::Silent);
+    // Its end is what this waits for.
+    peer.rest().await;
+}
+
+#[tokio::test]
+async fn closed_or_reset_before_settings() {
+    let (listener, address) = listen().await;
+    let close = async { drop(Peer::accept(&listener).await) };
+    let (error, ()) = tokio::join!(failure(address), close);
+    assert!(
+        matches!(
+            error.failure,
+            DialFailure::Ended(End::PeerClosed | End::Lost(ErrorKind::ConnectionReset))
+        ),
+        "{error:?}"
+    );
+    let kill = async { Peer::accept(&listener).await.kill() };
+    let (error, ()) = tokio::join!(failure(address), kill);
+    assert!(
+        matches!(error.failure, DialFailure::Ended(End::Lost(_))),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn another_protocol() {
+    let (listener, address) = listen().await;
+    let http1 = async {
+        let (mut socket, _) = listener.accept().await.expect("a client");
+        let mut preface = [0; 24];
+        socket.read_exact(&mut preface).await.expect("a preface");
+        let answer = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
+        socket.write_all(answer).await.expect("the client reads");
+        let mut rest = Vec::new();
+        // Its end is what this waits for, however it comes.
+        let _ = socket.read_to_end(&mut rest).await;
+    };
+    let (error, ()) = tokio::join!(failure(address), http1);
+    assert!(
+        matches!(error.failure, DialFailure::Ended(End::Protocol(_))),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_peer_that_says_goaway_at_once_is_made_and_not_usable() {
+    let (listener, address) = listen().await;
+    let leaving = async {
+        let mut peer = Peer::ready(&listener, &[]).await;
+        peer.goaway(LAST_STREAM_MAX, 0).await;
+        peer
+    };
+    let (connection, peer) = tokio::join!(super::dial(address), leaving);
+    assert!(connection.unusable().await.going_away.is_some());
+    assert!(connection.reserve().is_none());
+    drop(peer);
+}
