@@ -224,7 +224,7 @@ fn settle(guard: &mut Child, client: SocketAddr, log: &Path) -> io::Result<u32> 
                 "etcd on {client}: {how}: {words:?}"
             )));
         }
-        rest();
+        std::thread::sleep(Duration::from_millis(20));
     }
     Ok(pid)
 }
@@ -239,12 +239,4 @@ fn is_healthy(client: SocketAddr) -> bool {
         Ok(answer)
     };
     ask().is_ok_and(|answer| answer.contains(r#""health":"true""#))
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "no sign of readiness is common to all versions; it is asked again and again"
-)]
-fn rest() {
-    std::thread::sleep(Duration::from_millis(20));
 }
