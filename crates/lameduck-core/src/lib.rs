@@ -13,6 +13,7 @@ extern crate std;
 
 pub mod backoff;
 pub mod balance;
+pub mod conn;
 pub mod directory;
 pub mod drain;
 pub mod endpoint;

@@ -49,10 +49,16 @@ pub const ABORT_MAX: Duration = Duration::from_millis(250);
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// The same once the server is draining.
 pub const HANDSHAKE_DRAINING_MAX: Duration = Duration::from_secs(1);
+/// Draining: how long an idle HTTP/1.1 connection is kept for a request that may be on its way.
+/// Longer than a round trip between continents.
+pub const HTTP1_LINGER: Duration = Duration::from_millis(250);
 /// Bytes read and thrown away after a half-close, so that a client still uploading sees the answer.
 pub const LINGER_BYTES: usize = 8 << 20;
 /// The longest such reading.
 pub const LINGER_MAX: Duration = Duration::from_secs(1);
+/// The same where nothing unread is known of: an orderly peer answers a FIN within a round trip,
+/// and nothing of value hangs on it.
+pub const LINGER_CLEAN_MAX: Duration = Duration::from_millis(100);
 /// Body bytes read before a request is refused: HTTP/2 peers die of unread small DATA frames.
 pub const REFUSE_READ_BYTES: usize = 64 << 10;
 /// The longest such reading.
@@ -61,6 +67,9 @@ pub const REFUSE_READ_MAX: Duration = Duration::from_secs(1);
 pub const LISTEN_BACKLOG: i32 = 1024;
 /// Streams that one HTTP/2 client may have open on one connection.
 pub const SERVER_STREAMS_MAX: u32 = 256;
+/// Streams of one HTTP/2 connection that may be reset for the peer's fault before the connection ends:
+/// the guard against floods of resets. Bodies are read before a refusal, so refusals do not count.
+pub const SERVER_RESETS_MAX: usize = 1024;
 /// Connections open at once; further ones wait in the kernel's queue. Far below usual
 /// descriptor limits (1,024 soft on old systems is raised by every service manager).
 pub const CONNECTIONS_MAX: usize = 20_000;
