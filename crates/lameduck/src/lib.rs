@@ -1,7 +1,7 @@
 //! Keeps requests alive while the processes that serve them come and go.
 #![deny(missing_docs)]
 
-mod cell;
+pub mod cell;
 pub mod consumer;
 pub mod deadline;
 pub mod env;

@@ -3,4 +3,7 @@
 //! Everything else in the crate is ordinary single-owner code; whoever wants to reason about a
 //! memory ordering finds all of them here.
 
+pub mod gate;
+mod word;
+
 pub(crate) mod link;

@@ -1,0 +1,308 @@
+//! What admits a request or refuses it, and counts those in flight.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::word::Word;
+
+/// What a permit was given for; only for the eyes of people, all kinds hold the drain alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A request that is answered in one go.
+    #[default]
+    Unary,
+    /// A request whose answer has made its reader wait: a stream.
+    Stream,
+    /// A connection that was upgraded to another protocol.
+    Upgraded,
+    /// Background work that the process must finish.
+    Task,
+}
+
+/// How many permits are out, by kind. The kinds are counted one by one, so under load their sum
+/// can be off by those that come and go during the look; `total` is exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InFlight {
+    /// Requests answered in one go.
+    pub unary: u64,
+    /// Streams.
+    pub streams: u64,
+    /// Upgraded connections.
+    pub upgraded: u64,
+    /// Background work.
+    pub tasks: u64,
+    /// All of them.
+    pub total: u64,
+}
+
+/// Admits or refuses, and counts. Clones share one count.
+///
+/// Admission is one `fetch_add`, undone where the gate is closed: no lock, no queue, no allocation.
+#[derive(Clone)]
+pub struct Gate {
+    cell: Arc<Cell>,
+}
+
+struct Cell {
+    word: Word,
+    admitted: AtomicU64,
+    streams: AtomicU64,
+    upgraded: AtomicU64,
+    tasks: AtomicU64,
+    idle: Notify,
+}
+
+impl Cell {
+    fn kind(&self, kind: Kind) -> Option<&AtomicU64> {
+        match kind {
+            Kind::Unary => None,
+            Kind::Stream => Some(&self.streams),
+            Kind::Upgraded => Some(&self.upgraded),
+            Kind::Task => Some(&self.tasks),
+        }
+    }
+}
+
+impl Gate {
+    /// An open gate with nobody inside.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            cell: Arc::new(Cell {
+                word: Word::new(),
+                admitted: AtomicU64::new(0),
+                streams: AtomicU64::new(0),
+                upgraded: AtomicU64::new(0),
+                tasks: AtomicU64::new(0),
+                idle: Notify::new(),
+            }),
+        }
+    }
+
+    /// Asks to be let in. `None` once the gate is closed.
+    #[must_use]
+    pub fn enter(&self) -> Option<Permit> {
+        match self.cell.word.enter() {
+            Ok(()) => {
+                // A mere statistic: sampled by one reader, ordered with nothing.
+                self.cell.admitted.fetch_add(1, Ordering::Relaxed);
+                Some(Permit {
+                    cell: Arc::clone(&self.cell),
+                    kind: Kind::Unary,
+                })
+            }
+            Err(wake) => {
+                if wake {
+                    self.cell.idle.notify_waiters();
+                }
+                None
+            }
+        }
+    }
+
+    /// How many were ever admitted. Unchanged between two looks means quiet.
+    #[must_use]
+    pub fn admitted(&self) -> u64 {
+        self.cell.admitted.load(Ordering::Relaxed)
+    }
+
+    /// How many permits are out.
+    #[must_use]
+    pub fn in_flight(&self) -> InFlight {
+        let streams = self.cell.streams.load(Ordering::Relaxed);
+        let upgraded = self.cell.upgraded.load(Ordering::Relaxed);
+        let tasks = self.cell.tasks.load(Ordering::Relaxed);
+        let total = self.cell.word.count();
+        InFlight {
+            unary: total.saturating_sub(streams + upgraded + tasks),
+            streams,
+            upgraded,
+            tasks,
+            total,
+        }
+    }
+
+    /// Refuses from here on. Those inside stay.
+    pub fn close(&self) {
+        self.cell.word.close();
+    }
+
+    /// Whether it refuses.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.cell.word.is_closed()
+    }
+
+    /// Admits again. False (and still closed) once [`drain`](Self::drain) has been called.
+    pub fn reopen(&self) -> bool {
+        self.cell.word.reopen()
+    }
+
+    /// Refuses from here on, and waits until the last permit is back, for `budget` at most.
+    ///
+    /// True where the count reached 0; false where the budget ran out first, or where a drain had
+    /// been called before: there is one drain, and who began it hears how it ended.
+    pub async fn drain(&self, budget: Duration) -> bool {
+        self.cell.word.begin_drain() && tokio::time::timeout(budget, self.idle()).await.is_ok()
+    }
+
+    /// Resolves when no permit is out. On an open gate that says nothing about the next moment.
+    pub async fn idle(&self) {
+        loop {
+            let mut idle = std::pin::pin!(self.cell.idle.notified());
+            // Registered before the look, so that a permit given back in between is not missed.
+            idle.as_mut().enable();
+            if self.cell.word.watch() == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate")
+            .field("closed", &self.is_closed())
+            .field("in_flight", &self.in_flight())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One admitted request. Given back when dropped, whichever way that comes about.
+#[must_use = "a permit that is dropped at once counts nothing"]
+pub struct Permit {
+    cell: Arc<Cell>,
+    kind: Kind,
+}
+
+impl Permit {
+    /// What it is for.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Says what it is for, once that is known.
+    pub fn set_kind(&mut self, kind: Kind) {
+        if kind == self.kind {
+            return;
+        }
+        // Statistics, like `admitted`.
+        if let Some(counter) = self.cell.kind(kind) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(counter) = self.cell.kind(self.kind) {
+            counter.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.kind = kind;
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.set_kind(Kind::Unary);
+        if self.cell.word.leave() {
+            self.cell.idle.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_waits_for_the_last_permit() {
+        let gate = Gate::new();
+        let permit = gate.enter().expect("open");
+        let drain = tokio::spawn({
+            let gate = gate.clone();
+            async move { gate.drain(Duration::from_secs(5)).await }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(gate.enter().is_none(), "refuses at once");
+        assert!(!drain.is_finished());
+        drop(permit);
+        assert!(drain.await.expect("no panic"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_gives_up_at_its_budget_and_a_second_one_at_once() {
+        let gate = Gate::new();
+        let _permit = gate.enter().expect("open");
+        assert!(!gate.drain(Duration::from_secs(5)).await);
+        let before = tokio::time::Instant::now();
+        assert!(!gate.drain(Duration::from_secs(5)).await);
+        assert_eq!(before.elapsed(), Duration::ZERO);
+        assert!(!gate.reopen());
+    }
+
+    #[tokio::test]
+    async fn closed_and_reopened() {
+        let gate = Gate::new();
+        gate.close();
+        assert!(gate.enter().is_none());
+        gate.idle().await;
+        assert!(gate.reopen());
+        assert!(gate.enter().is_some());
+        assert_eq!(gate.admitted(), 1);
+    }
+
+    proptest! {
+        /// Whatever comes and goes: the counts are those of a plain list.
+        #[test]
+        fn counts_like_a_list(steps in prop::collection::vec((0_u8..7, any::<prop::sample::Index>()), 0..60)) {
+            let gate = Gate::new();
+            let (mut held, mut admitted, mut closed) = (Vec::new(), 0, false);
+            for (step, index) in steps {
+                match step {
+                    0 | 1 => match gate.enter() {
+                        Some(permit) => {
+                            prop_assert!(!closed);
+                            admitted += 1;
+                            held.push(permit);
+                        }
+                        None => prop_assert!(closed),
+                    },
+                    2 if !held.is_empty() => drop(held.swap_remove(index.index(held.len()))),
+                    3 if !held.is_empty() => {
+                        let at = index.index(held.len());
+                        held[at].set_kind([Kind::Unary, Kind::Stream, Kind::Upgraded, Kind::Task][at % 4]);
+                    }
+                    4 => { gate.close(); closed = true; }
+                    5 => { prop_assert!(gate.reopen()); closed = false; }
+                    _ => {}
+                }
+                let of = |kind| held.iter().filter(|p| p.kind() == kind).count() as u64;
+                prop_assert_eq!(gate.in_flight(), InFlight {
+                    unary: of(Kind::Unary),
+                    streams: of(Kind::Stream),
+                    upgraded: of(Kind::Upgraded),
+                    tasks: of(Kind::Task),
+                    total: held.len() as u64,
+                });
+                prop_assert_eq!(gate.admitted(), admitted);
+            }
+        }
+    }
+}

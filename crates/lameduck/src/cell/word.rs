@@ -1,0 +1,191 @@
+//! The gate's one word: how many are in, and whether more may come.
+//!
+//! Generic over the atomic, so that the model checker runs the very code that production runs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The operations that the word needs of its atomic.
+pub(super) trait Atomic {
+    fn new(value: u64) -> Self;
+    fn load(&self, order: Ordering) -> u64;
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64;
+    fn fetch_sub(&self, value: u64, order: Ordering) -> u64;
+    fn fetch_or(&self, value: u64, order: Ordering) -> u64;
+    fn fetch_and(&self, value: u64, order: Ordering) -> u64;
+}
+
+macro_rules! atomic {
+    ($type:ty) => {
+        impl Atomic for $type {
+            fn new(value: u64) -> Self {
+                <$type>::new(value)
+            }
+            fn load(&self, order: Ordering) -> u64 {
+                <$type>::load(self, order)
+            }
+            fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+                <$type>::fetch_add(self, value, order)
+            }
+            fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+                <$type>::fetch_sub(self, value, order)
+            }
+            fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
+                <$type>::fetch_or(self, value, order)
+            }
+            fn fetch_and(&self, value: u64, order: Ordering) -> u64 {
+                <$type>::fetch_and(self, value, order)
+            }
+        }
+    };
+}
+
+atomic!(AtomicU64);
+
+const CLOSED: u64 = 1 << 63;
+const WATCHED: u64 = 1 << 62;
+const DRAINED: u64 = 1 << 61;
+const COUNT: u64 = DRAINED - 1;
+
+/// Count in the low bits; closed, watched and drain-begun flags on top.
+///
+/// All decisions hang on the one order in which the read-modify-writes of this word happen, which
+/// any ordering gives. What a permit's holder did must be visible to who sees the count at 0: its
+/// leaving releases, the look acquires.
+pub(super) struct Word<A = AtomicU64>(A);
+
+impl<A: Atomic> Word<A> {
+    pub(super) fn new() -> Self {
+        Self(A::new(0))
+    }
+
+    /// Counts one in. `Err` where the gate is closed: it is counted out again, and the flag tells
+    /// whether the waiters must be woken for it.
+    pub(super) fn enter(&self) -> Result<(), bool> {
+        if self.0.fetch_add(1, Ordering::Relaxed) & CLOSED == 0 {
+            return Ok(());
+        }
+        Err(self.leave())
+    }
+
+    /// Counts one out. True where it was the last and somebody waits for that.
+    pub(super) fn leave(&self) -> bool {
+        let before = self.0.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before & COUNT > 0, "nobody leaves who has not entered");
+        before & COUNT == 1 && before & WATCHED != 0
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire) & COUNT
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.load(Ordering::Acquire) & CLOSED != 0
+    }
+
+    /// From here on every last leaver wakes the waiters. Gives the count.
+    pub(super) fn watch(&self) -> u64 {
+        self.0.fetch_or(WATCHED, Ordering::AcqRel) & COUNT
+    }
+
+    pub(super) fn close(&self) {
+        self.0.fetch_or(CLOSED, Ordering::AcqRel);
+    }
+
+    /// Closes for good. False where that has been done already.
+    pub(super) fn begin_drain(&self) -> bool {
+        self.0.fetch_or(CLOSED | DRAINED, Ordering::AcqRel) & DRAINED == 0
+    }
+
+    /// Opens again. False where a drain has begun; the gate stays closed then.
+    pub(super) fn reopen(&self) -> bool {
+        // Between a look and a clear a drain could begin: clear first, and close again if it had.
+        let drained = self.0.fetch_and(!CLOSED, Ordering::AcqRel) & DRAINED != 0;
+        if drained {
+            self.close();
+        }
+        !drained
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicU64 as Modelled;
+    use loom::thread;
+
+    atomic!(Modelled);
+
+    type Model = Arc<Word<Modelled>>;
+
+    /// Enters and leaves. Gives whether it was admitted, and whether it must wake the waiters.
+    fn visit(word: &Model) -> (bool, bool) {
+        match word.enter() {
+            Ok(()) => (true, word.leave()),
+            Err(wake) => (false, wake),
+        }
+    }
+
+    #[test]
+    fn nobody_is_admitted_after_close_and_the_last_one_wakes() {
+        loom::model(|| {
+            let word: Model = Arc::new(Word::new());
+            let visitors: Vec<_> = (0..2)
+                .map(|_| {
+                    let word = Arc::clone(&word);
+                    thread::spawn(move || visit(&word))
+                })
+                .collect();
+            word.close();
+            let waiting = word.watch() > 0;
+            let (admitted, mut woken) = visit(&word);
+            assert!(!admitted, "closed is closed at once");
+            for visitor in visitors {
+                woken |= visitor.join().expect("no panic").1;
+            }
+            assert_eq!(word.count(), 0, "every exit counts out");
+            assert!(!waiting || woken, "a missed wake-up waits for ever");
+        });
+    }
+
+    #[test]
+    fn a_waiter_that_saw_somebody_is_woken() {
+        loom::model(|| {
+            let word: Model = Arc::new(Word::new());
+            word.enter().expect("open");
+            let holder = {
+                let word = Arc::clone(&word);
+                thread::spawn(move || word.leave())
+            };
+            let refused = {
+                let word = Arc::clone(&word);
+                thread::spawn(move || word.enter())
+            };
+            word.close();
+            let waiting = word.watch() > 0;
+            let woken = holder.join().expect("no panic");
+            let woken = woken
+                | match refused.join().expect("no panic") {
+                    Ok(()) => word.leave(),
+                    Err(wake) => wake,
+                };
+            assert!(!waiting || woken, "a missed wake-up waits for ever");
+            assert_eq!(word.count(), 0);
+        });
+    }
+
+    #[test]
+    fn of_two_drains_one_begins() {
+        loom::model(|| {
+            let word: Model = Arc::new(Word::new());
+            let other = {
+                let word = Arc::clone(&word);
+                thread::spawn(move || word.begin_drain())
+            };
+            let here = word.begin_drain();
+            assert!(here != other.join().expect("no panic"));
+            assert!(!word.reopen(), "what has begun is not taken back");
+            assert!(word.is_closed());
+        });
+    }
+}
