@@ -8,6 +8,7 @@ pub mod env;
 pub mod health;
 pub mod mark;
 pub mod observe;
+pub mod serve;
 
 pub use lameduck_core as core;
 pub use lameduck_registry::driver;

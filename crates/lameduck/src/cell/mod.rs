@@ -7,3 +7,6 @@ pub mod gate;
 mod word;
 
 pub(crate) mod link;
+pub(crate) mod streams;
+pub(crate) mod tally;
+pub(crate) mod wire;

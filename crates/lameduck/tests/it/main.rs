@@ -4,4 +4,5 @@ mod connection;
 #[path = "../../examples/greeter/mod.rs"]
 mod greeter;
 mod raw;
+mod serve;
 mod tonic_server;

@@ -1,0 +1,98 @@
+//! What one connection's parts tell each other: its IO wrapper, its service, its bodies, its task.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// One fact or wish about a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flag {
+    /// The peer has said something whole: its first frame, or its first request.
+    Spoken = 1,
+    /// The first GOAWAY (last id 2^31-1) has left.
+    GoAwayOut = 1 << 1,
+    /// The final GOAWAY has left.
+    FinalOut = 1 << 2,
+    /// Hand the answer to the shutdown PING to the reader at the next frame boundary.
+    InjectPong = 1 << 3,
+    /// A request body was given up before its end: the peer may still be sending.
+    UploadUnread = 1 << 4,
+    /// The answer's end is the connection's end (HTTP/1.0): a FIN would look complete.
+    CloseDelimited = 1 << 5,
+    /// The connection was handed to another protocol.
+    Upgraded = 1 << 6,
+    /// The socket is gone from the IO wrapper.
+    Dropped = 1 << 7,
+    /// The process is cutting what is left.
+    Cut = 1 << 8,
+}
+
+/// The flags and counts of one connection.
+///
+/// Everything here is read by tasks that are woken through other means (the IO itself, a notify),
+/// which order it; release and acquire make each flag carry what was done before it was set.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    flags: AtomicU32,
+    in_flight: AtomicU32,
+    identified: AtomicU32,
+}
+
+impl Wire {
+    pub(crate) fn set(&self, flag: Flag) {
+        self.flags.fetch_or(flag as u32, Ordering::Release);
+    }
+
+    pub(crate) fn has(&self, flag: Flag) -> bool {
+        self.flags.load(Ordering::Acquire) & flag as u32 != 0
+    }
+
+    /// Clears the flag. True where it was set.
+    pub(crate) fn take(&self, flag: Flag) -> bool {
+        self.has(flag) && self.flags.fetch_and(!(flag as u32), Ordering::AcqRel) & flag as u32 != 0
+    }
+
+    /// One request more. True where it is the only one.
+    pub(crate) fn begin(&self) -> bool {
+        self.in_flight.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// One request less. True where it was the only one.
+    pub(crate) fn end(&self) -> bool {
+        self.in_flight.fetch_sub(1, Ordering::Release) == 1
+    }
+
+    pub(crate) fn busy(&self) -> bool {
+        self.in_flight.load(Ordering::Acquire) > 0
+    }
+
+    /// True the first time that it is called for this generation of the identity (1, 2, …).
+    pub(crate) fn identify(&self, generation: u32) -> bool {
+        // Whoever raises the number says who answers; answers at the same moment leave it out.
+        self.identified.load(Ordering::Relaxed) < generation
+            && self.identified.fetch_max(generation, Ordering::Relaxed) < generation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_set_and_taken_one_by_one() {
+        let link = Wire::default();
+        link.set(Flag::GoAwayOut);
+        link.set(Flag::InjectPong);
+        assert!(link.take(Flag::InjectPong));
+        assert!(!link.take(Flag::InjectPong));
+        assert!(link.has(Flag::GoAwayOut));
+        assert!(!link.has(Flag::FinalOut));
+    }
+
+    #[test]
+    fn identity_is_told_once_a_generation() {
+        let link = Wire::default();
+        assert!(link.identify(1));
+        assert!(!link.identify(1));
+        assert!(link.identify(3));
+        assert!(!link.identify(2));
+    }
+}

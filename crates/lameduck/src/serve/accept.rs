@@ -1,0 +1,230 @@
+//! The listener, and the loop that takes connections from it.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use lameduck_core::instance::Life;
+use lameduck_core::limits::{CONNECTIONS_MAX, LISTEN_BACKLOG};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use super::connection::serve;
+use super::control::Control;
+use super::shared::{Listening, Shared};
+use crate::cell::gate::Gate;
+
+/// Pause after an accept that failed for want of descriptors or memory: the next one would fail too.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A listener with a backlog that survives a burst of connects: std's 128 overflow, and each overflow
+/// is a second's delay for a client. Port 0 takes any free port. Needs no runtime.
+///
+/// # Errors
+/// Where the address is in use, not of this host, or not permitted: choose another, or find who holds it.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    // A successor binds while old connections of the same port still wait out their time.
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(LISTEN_BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// What a [`Server`] is made of.
+#[derive(Default)]
+pub struct ServerBuilder {
+    gate: Option<Gate>,
+    life: Option<Life>,
+    services: Vec<String>,
+    listener: Option<TcpListener>,
+    router: Router,
+}
+
+impl ServerBuilder {
+    /// The gate that admits requests; its own if none is given.
+    #[must_use]
+    pub fn gate(mut self, gate: Gate) -> Self {
+        self.gate = Some(gate);
+        self
+    }
+
+    /// Which life answers. Needed.
+    #[must_use]
+    pub fn life(mut self, life: Life) -> Self {
+        self.life = Some(life);
+        self
+    }
+
+    /// The services that the answers name.
+    #[must_use]
+    pub fn services(mut self, services: Vec<String>) -> Self {
+        self.services = services;
+        self
+    }
+
+    /// Where connections come from. Needed; see [`bind`].
+    #[must_use]
+    pub fn listener(mut self, listener: TcpListener) -> Self {
+        self.listener = Some(listener);
+        self
+    }
+
+    /// What answers the requests that are admitted.
+    #[must_use]
+    pub fn router(mut self, router: Router) -> Self {
+        self.router = router;
+        self
+    }
+
+    /// The server, which accepts nothing before it is [run](Server::run). Needs no runtime.
+    ///
+    /// # Errors
+    /// Where the listener or the life is missing, or the listener has no address.
+    pub fn build(self) -> io::Result<Server> {
+        let missing = |what| {
+            let text = format!("a server needs a {what}: call `.{what}(..)` before `.build()`");
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        };
+        let listener = self.listener.ok_or_else(|| missing("listener"))?;
+        let life = self.life.ok_or_else(|| missing("life"))?;
+        listener.set_nonblocking(true)?;
+        Ok(Server {
+            local_addr: listener.local_addr()?,
+            listener,
+            router: self.router,
+            shared: Arc::new(Shared::new(
+                self.gate.unwrap_or_default(),
+                life,
+                self.services,
+            )),
+        })
+    }
+}
+
+/// An accept loop and its connections.
+pub struct Server {
+    listener: TcpListener,
+    local_addr: SocketAddr,
+    router: Router,
+    shared: Arc<Shared>,
+}
+
+impl Server {
+    /// Begins one.
+    #[must_use]
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder::default()
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// The levers.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        Control {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// Accepts and serves. Resolves when the listener is closed (see
+    /// [`Control::close_listener`]) and every connection has ended, with all that it had to say
+    /// written. Dropped earlier, it drops the connections with it.
+    pub async fn run(self) {
+        let mut tasks = JoinSet::new();
+        let closed = Closed(Arc::clone(&self.shared));
+        if let Ok(listener) = tokio::net::TcpListener::from_std(self.listener) {
+            let accepting = Accepting {
+                router: &self.router,
+                shared: &self.shared,
+                tasks: &mut tasks,
+            };
+            accepting.run(listener).await;
+        }
+        drop(closed);
+        // A handler's panic ends an HTTP/1 connection's task; its guards have given everything back.
+        while tasks.join_next().await.is_some() {}
+    }
+}
+
+/// Says that the listener is closed, whichever way that came about.
+struct Closed(Arc<Shared>);
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        self.0.listening.send_replace(Listening::Closed);
+    }
+}
+
+struct Accepting<'a> {
+    router: &'a Router,
+    shared: &'a Arc<Shared>,
+    tasks: &'a mut JoinSet<()>,
+}
+
+impl Accepting<'_> {
+    async fn run(mut self, listener: tokio::net::TcpListener) {
+        let mut listening = self.shared.listening.subscribe();
+        while *listening.borrow_and_update() == Listening::Open {
+            let room = self.tasks.len() < CONNECTIONS_MAX;
+            tokio::select! {
+                accepted = listener.accept(), if room => match accepted {
+                    Ok((stream, _)) => self.spawn(stream),
+                    Err(error) if is_of_one_connection(&error) => {}
+                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                },
+                Some(_) = self.tasks.join_next() => {}
+                _ = listening.changed() => {}
+            }
+        }
+        self.run_dry(listener);
+    }
+
+    /// Takes every connection that the kernel has completed: closing the listener would reset them.
+    /// Not by tokio's accept, whose "would block" is the reactor's opinion.
+    fn run_dry(&mut self, listener: tokio::net::TcpListener) {
+        let Ok(listener) = listener.into_std() else {
+            return;
+        };
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    let stream = stream
+                        .set_nonblocking(true)
+                        .and_then(|()| TcpStream::from_std(stream));
+                    if let Ok(stream) = stream {
+                        self.spawn(stream);
+                    }
+                }
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn spawn(&mut self, stream: TcpStream) {
+        let serving = serve(stream, Arc::clone(self.shared), self.router.clone());
+        self.tasks.spawn(serving);
+    }
+}
+
+/// Errors that accept(2) passes on from the connection that it would have given.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
+}

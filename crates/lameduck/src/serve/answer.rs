@@ -1,0 +1,163 @@
+//! Response bodies: they hold the permit to their end, mark their trailers, and end visibly.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use ::http::HeaderMap;
+use axum::body::Body;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use super::peer::Held;
+use super::service::mark_trailers;
+
+pin_project! {
+    /// The body of an answer.
+    pub(super) struct Answer {
+        #[pin]
+        body: Body,
+        // Given back at the end, at an error, or when dropped.
+        held: Option<Held>,
+        grpc: bool,
+        // Made only for gRPC answers that have made their reader wait.
+        cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    }
+}
+
+impl Answer {
+    /// The body of an admitted request's answer.
+    pub(super) fn new(body: Body, held: Held, grpc: bool) -> Self {
+        Self {
+            body,
+            held: Some(held),
+            grpc,
+            cut: None,
+        }
+    }
+
+    /// A body that holds nothing: of an upgrade, whose permit the connection holds.
+    pub(super) fn bare(body: Body) -> Self {
+        Self {
+            body,
+            held: None,
+            grpc: false,
+            cut: None,
+        }
+    }
+
+    /// A text of our own.
+    pub(super) fn text(text: String) -> Self {
+        Self::bare(Body::from(text))
+    }
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = BrokenBody;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenBody>>> {
+        let mut this = self.project();
+        match this.body.as_mut().poll_frame(context) {
+            Poll::Ready(Some(Ok(mut frame))) => {
+                if let (Some(trailers), Some(held)) = (frame.trailers_mut(), &*this.held) {
+                    mark_trailers(&held.peer, trailers);
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => {
+                *this.held = None;
+                Poll::Ready(Some(Err(BrokenBody::from(error))))
+            }
+            Poll::Ready(None) => {
+                *this.held = None;
+                Poll::Ready(None)
+            }
+            Poll::Pending => {
+                let Some(held) = this.held else {
+                    return Poll::Pending;
+                };
+                held.is_stream();
+                if !*this.grpc {
+                    return Poll::Pending;
+                }
+                let cut = this
+                    .cut
+                    .get_or_insert_with(|| Box::pin(held.peer.cut.clone().cancelled_owned()));
+                if cut.as_mut().poll(context).is_pending() {
+                    return Poll::Pending;
+                }
+                let mut trailers = cut_trailers();
+                mark_trailers(&held.peer, &mut trailers);
+                this.body.set(Body::empty());
+                Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The end of a gRPC answer that is cut: a status that no reader takes for success.
+fn cut_trailers() -> HeaderMap {
+    let status = tonic::Status::unavailable("the server ended before this answer did");
+    let mut trailers = HeaderMap::new();
+    // The text is ASCII, so it can be a header value; without one the status would be missing.
+    if status.add_header(&mut trailers).is_err() {
+        trailers.insert("grpc-status", ::http::HeaderValue::from_static("14"));
+    }
+    trailers
+}
+
+/// An answer's body broke off.
+///
+/// Its reader is told INTERNAL_ERROR, or what the error itself asks for; but never NO_ERROR, which
+/// readers take for a good end, and never REFUSED_STREAM, which would say that nothing was processed.
+#[derive(Debug)]
+pub(super) struct BrokenBody {
+    error: axum::Error,
+    misleading: bool,
+}
+
+impl From<axum::Error> for BrokenBody {
+    fn from(error: axum::Error) -> Self {
+        let mut next: Option<&(dyn Error + 'static)> = Some(&error);
+        let mut misleading = false;
+        while let Some(cause) = next {
+            if let Some(reason) = cause
+                .downcast_ref::<h2::Error>()
+                .and_then(h2::Error::reason)
+            {
+                misleading = [h2::Reason::NO_ERROR, h2::Reason::REFUSED_STREAM].contains(&reason);
+                break;
+            }
+            next = cause.source();
+        }
+        Self { error, misleading }
+    }
+}
+
+impl fmt::Display for BrokenBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the answer's body broke off: {}", self.error)
+    }
+}
+
+impl Error for BrokenBody {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        (!self.misleading).then_some(&self.error)
+    }
+}

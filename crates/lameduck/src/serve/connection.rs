@@ -1,0 +1,314 @@
+//! The task of one connection: runs its machine, drives hyper, ends it.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use lameduck_core::conn::{Conn, Input, Look, Output, Protocol, Reason};
+use lameduck_core::machine::Machine;
+use rustix::net::RecvFlags;
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Sleep, sleep_until};
+
+use super::http::{Http, Parts, Progress};
+use super::io::{Io, Socket};
+use super::peer::Peer;
+use super::shared::{Orders, Shared};
+use crate::cell::tally::Gauge;
+use crate::cell::wire::Flag;
+use crate::driver::Clock;
+
+/// First GOAWAYs are spread over a pace in this many steps, by the connection's number.
+const PACE_STEPS: u64 = 256;
+
+/// Serves one accepted socket until it has ended.
+pub(super) async fn serve(stream: TcpStream, shared: Arc<Shared>, router: Router) {
+    // A failed option or look-up means that the peer is gone by now.
+    let (Ok(()), Ok(local), Ok(remote)) = (
+        stream.set_nodelay(true),
+        stream.local_addr(),
+        stream.peer_addr(),
+    ) else {
+        return;
+    };
+    let orders = shared.orders.subscribe();
+    let peer = Arc::new(Peer::new(shared, local, remote));
+    Connection::new(stream, peer, router).run(orders).await;
+}
+
+struct Connection {
+    machine: Conn,
+    clock: Clock,
+    http: Http,
+    parts: Parts,
+    socket: Arc<Socket>,
+    noticed: Noticed,
+    accounts: Accounts,
+    over: bool,
+}
+
+/// What the machine has been told of already.
+#[derive(Default)]
+struct Noticed {
+    spoken: bool,
+    go_away: bool,
+    last: bool,
+}
+
+enum Wake {
+    Progress(Progress),
+    Noticed(Input),
+    Orders,
+    Deadline,
+    SocketGone,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, peer: Arc<Peer>, router: Router) -> Self {
+        let clock = Clock::start();
+        let (read, socket) = Socket::split(stream);
+        let io = Io::new(read, Arc::clone(&socket), Arc::clone(&peer));
+        Self {
+            machine: Conn::new(clock.now()),
+            clock,
+            http: Http::Undecided(io),
+            accounts: Accounts::open(Arc::clone(&peer.shared)),
+            parts: Parts { peer, router },
+            socket,
+            noticed: Noticed::default(),
+            over: false,
+        }
+    }
+
+    async fn run(mut self, mut orders: watch::Receiver<Orders>) {
+        let now = *orders.borrow_and_update();
+        self.obey(now);
+        let mut sleep = pin!(sleep_until(tokio::time::Instant::now()));
+        while !self.over {
+            let due = self
+                .machine
+                .deadline()
+                .map(|(at, _)| self.clock.instant(at));
+            if let Some(due) = due {
+                sleep.as_mut().reset(due);
+            }
+            let sleep = due.map(|_| sleep.as_mut());
+            match self.wait(&mut orders, sleep).await {
+                Wake::Progress(progress) => self.progress(&progress),
+                Wake::Noticed(input) => self.handle(input),
+                Wake::Orders => {
+                    let now = *orders.borrow_and_update();
+                    self.obey(now);
+                }
+                Wake::Deadline => {
+                    self.machine.handle_timeout(self.clock.now());
+                    self.perform();
+                }
+                Wake::SocketGone => self.over = true,
+            }
+        }
+    }
+
+    async fn wait(
+        &mut self,
+        orders: &mut watch::Receiver<Orders>,
+        mut sleep: Option<Pin<&mut Sleep>>,
+    ) -> Wake {
+        let peer = Arc::clone(&self.parts.peer);
+        let mut changed = pin!(orders.changed());
+        let mut gone = pin!(peer.dropped.notified());
+        poll_fn(|context| {
+            let wake = self.poll_http(context);
+            if wake.is_ready() {
+                return wake;
+            }
+            // The server that gives orders outlives its connections; without it there are none.
+            if let Poll::Ready(Ok(())) = changed.as_mut().poll(context) {
+                return Poll::Ready(Wake::Orders);
+            }
+            if matches!(self.http, Http::Ended) && gone.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Wake::SocketGone);
+            }
+            match &mut sleep {
+                Some(sleep) => sleep.as_mut().poll(context).map(|()| Wake::Deadline),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    fn poll_http(&mut self, context: &mut Context<'_>) -> Poll<Wake> {
+        let progress = self.http.poll(context, &self.parts);
+        // What was seen on the wire came before the end.
+        if let Some(input) = self.notice() {
+            if progress.is_pending() {
+                return Poll::Ready(Wake::Noticed(input));
+            }
+            self.handle(input);
+        }
+        progress.map(Wake::Progress)
+    }
+
+    /// What the parts of the connection have seen since the last look.
+    fn notice(&mut self) -> Option<Input> {
+        let link = &self.parts.peer.link;
+        let noticed = &mut self.noticed;
+        if !noticed.spoken && link.has(Flag::Spoken) {
+            noticed.spoken = true;
+            return Some(Input::Spoken(match self.http {
+                Http::Two(..) => Protocol::Http2,
+                Http::Undecided(_) | Http::One(_) | Http::Ended => Protocol::Http1,
+            }));
+        }
+        if !noticed.go_away && link.has(Flag::GoAwayOut) {
+            noticed.go_away = true;
+            return Some(Input::GoAwayOut);
+        }
+        if !noticed.last && link.has(Flag::FinalOut) {
+            noticed.last = true;
+            return Some(Input::FinalOut);
+        }
+        None
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        let link = &self.parts.peer.link;
+        match progress {
+            Progress::Decided => {}
+            Progress::Ended if link.has(Flag::Upgraded) => {
+                self.http = Http::Ended;
+                self.handle(Input::Upgraded);
+                self.over = self.parts.peer.link.has(Flag::Dropped);
+            }
+            Progress::Ended => self.over = true,
+            Progress::Broken => {
+                if link.has(Flag::CloseDelimited) {
+                    self.end_without_fin();
+                }
+                self.over = true;
+            }
+        }
+    }
+
+    fn obey(&mut self, orders: Orders) {
+        if let Some((below, pace)) = orders.hint
+            && self.parts.peer.number < below
+        {
+            let step = self.parts.peer.number % PACE_STEPS;
+            let pause = pace.mul_f64(step as f64 / PACE_STEPS as f64);
+            self.handle(Input::Hint(pause));
+        }
+        if let Some(within) = orders.leave {
+            self.handle(Input::Leave(within));
+        }
+        if orders.cut {
+            self.handle(Input::Force);
+        }
+    }
+
+    fn handle(&mut self, input: Input) {
+        self.machine.handle(self.clock.now(), input);
+        self.perform();
+    }
+
+    fn perform(&mut self) {
+        while let Some(output) = self.machine.poll() {
+            match output {
+                Output::GoAway | Output::Close => self.http.graceful(),
+                Output::InjectPong => self.parts.peer.link.set(Flag::InjectPong),
+                Output::Look => {
+                    let look = self.look();
+                    self.machine.handle(self.clock.now(), Input::Seen(look));
+                }
+                Output::Settled => self.accounts.settle(),
+                Output::EndStreams => {
+                    self.parts.peer.cut.cancel();
+                    self.http.graceful();
+                }
+                Output::ResetStreams => self.http.reset(),
+                Output::Drop(reason) => self.drop_socket(reason),
+            }
+        }
+        if self.machine.is_told() {
+            self.accounts.tell();
+        }
+    }
+
+    fn look(&self) -> Look {
+        if self.parts.peer.link.busy() {
+            return Look::Busy;
+        }
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match rustix::net::recv(self.socket.stream(), &mut [0_u8; 1], flags) {
+            Ok((_, 1..)) => Look::Waiting,
+            // Nothing there, its end, or its error: nothing that a request could come of.
+            Ok(_) | Err(_) => Look::Quiet,
+        }
+    }
+
+    fn drop_socket(&mut self, reason: Reason) {
+        let link = &self.parts.peer.link;
+        let unfinished = link.has(Flag::CloseDelimited) && link.busy();
+        if reason == Reason::Cut && (unfinished || link.has(Flag::Upgraded)) {
+            self.end_without_fin();
+        }
+        if link.has(Flag::Upgraded) {
+            // Its owner has the socket still, and wakes to an error.
+            link.set(Flag::Cut);
+            let _ = SockRef::from(self.socket.stream()).shutdown(std::net::Shutdown::Both);
+        }
+        self.over = true;
+    }
+
+    /// Where the end of the connection is the end of the answer, a FIN would look complete.
+    fn end_without_fin(&self) {
+        // Fails only on a socket that is gone, whose peer has seen an error by now.
+        let _ = SockRef::from(self.socket.stream()).set_linger(Some(Duration::ZERO));
+    }
+}
+
+/// What this connection adds to the server's gauges; taken off again however it ends.
+struct Accounts {
+    shared: Arc<Shared>,
+    told: bool,
+    settled: bool,
+}
+
+impl Accounts {
+    fn open(shared: Arc<Shared>) -> Self {
+        shared.tally.up(Gauge::Unsettled);
+        shared.tally.up(Gauge::Open);
+        Self {
+            shared,
+            told: false,
+            settled: false,
+        }
+    }
+
+    fn tell(&mut self) {
+        if !std::mem::replace(&mut self.told, true) {
+            self.shared.tally.up(Gauge::Told);
+        }
+    }
+
+    fn settle(&mut self) {
+        if !std::mem::replace(&mut self.settled, true) {
+            self.shared.tally.down(Gauge::Unsettled);
+        }
+    }
+}
+
+impl Drop for Accounts {
+    fn drop(&mut self) {
+        self.settle();
+        if self.told {
+            self.shared.tally.down(Gauge::Told);
+        }
+        self.shared.tally.down(Gauge::Open);
+    }
+}

@@ -1,0 +1,324 @@
+//! The socket as hyper sees it.
+//!
+//! It gives back the bytes that deciding the protocol took, sees the two GOAWAYs leave, can answer
+//! the shutdown PING in the peer's place, and does not close on a peer that is still sending: a
+//! socket closed with unread bytes sends RST, which can destroy an answer on its way.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BytesMut};
+use lameduck_core::conn::Protocol;
+use lameduck_core::limits::{LINGER_BYTES, LINGER_CLEAN_MAX, LINGER_MAX};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::{Sleep, sleep};
+
+use super::frames::{Frames, SHUTDOWN_PONG, Seen};
+use super::peer::Peer;
+use crate::cell::wire::Flag;
+
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// No HTTP/1 method begins with these.
+const PREFACE_DECIDES: usize = 3;
+
+/// The socket, shared by the IO wrapper inside hyper and the connection's task, which looks at it
+/// and cuts it. Closed when both are gone; never shut down by its drop, since a FIN would make a cut
+/// look like an end.
+pub(super) struct Socket(Option<OwnedWriteHalf>);
+
+impl Socket {
+    pub(super) fn split(stream: TcpStream) -> (OwnedReadHalf, Arc<Self>) {
+        let (read, write) = stream.into_split();
+        (read, Arc::new(Self(Some(write))))
+    }
+
+    pub(super) fn stream(&self) -> &TcpStream {
+        let half = self.0.as_ref().expect("taken by drop alone");
+        half.as_ref()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Some(half) = self.0.take() {
+            half.forget();
+        }
+    }
+}
+
+/// One connection's socket as hyper reads and writes it.
+pub(super) struct Io {
+    read: OwnedReadHalf,
+    socket: Arc<Socket>,
+    peer: Arc<Peer>,
+    prefix: BytesMut,
+    framing: Option<Box<Framing>>,
+    linger: Linger,
+}
+
+struct Framing {
+    inbound: Frames,
+    outbound: Frames,
+}
+
+/// How far the closing has come.
+enum Linger {
+    Open,
+    Reading { timer: Pin<Box<Sleep>>, left: usize },
+    Done,
+}
+
+impl Io {
+    pub(super) fn new(read: OwnedReadHalf, socket: Arc<Socket>, peer: Arc<Peer>) -> Self {
+        Self {
+            read,
+            socket,
+            peer,
+            prefix: BytesMut::new(),
+            framing: None,
+            linger: Linger::Open,
+        }
+    }
+
+    /// Reads until it is clear what the peer speaks. `None` where it left before that.
+    pub(super) fn poll_protocol(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<Protocol>>> {
+        loop {
+            if let Some(protocol) = decide(&self.prefix) {
+                self.framing = (protocol == Protocol::Http2).then(|| {
+                    Box::new(Framing {
+                        inbound: Frames::after(PREFACE.len()),
+                        outbound: Frames::after(0),
+                    })
+                });
+                return Poll::Ready(Ok(Some(protocol)));
+            }
+            let mut bytes = [0; PREFACE.len()];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            ready!(Pin::new(&mut self.read).poll_read(context, &mut buffer))?;
+            if buffer.filled().is_empty() {
+                return Poll::Ready(Ok(None));
+            }
+            self.prefix.extend_from_slice(buffer.filled());
+        }
+    }
+
+    /// The reader gets at most this much before the PONG is put in; 0: put it in now.
+    fn until_pong(&self) -> usize {
+        match &self.framing {
+            Some(framing) if self.peer.link.has(Flag::InjectPong) => framing.inbound.to_boundary(),
+            _ => usize::MAX,
+        }
+    }
+
+    fn note_read(&mut self, bytes: &[u8]) {
+        if let Some(framing) = &mut self.framing {
+            let link = &self.peer.link;
+            framing.inbound.feed(bytes, |_| {
+                if !link.has(Flag::Spoken) {
+                    link.set(Flag::Spoken);
+                }
+            });
+        }
+    }
+
+    fn note_written(&mut self, bytes: &[u8]) {
+        if let Some(framing) = &mut self.framing {
+            let link = &self.peer.link;
+            framing.outbound.feed(bytes, |seen| match seen {
+                Seen::Frame => {}
+                Seen::FirstGoAway => link.set(Flag::GoAwayOut),
+                Seen::FinalGoAway => link.set(Flag::FinalOut),
+            });
+        }
+    }
+
+    fn begin_linger(&mut self) -> io::Result<()> {
+        match SockRef::from(self.socket.stream()).shutdown(Shutdown::Write) {
+            Err(error) if error.kind() != io::ErrorKind::NotConnected => return Err(error),
+            _ => {}
+        }
+        let unread = self.peer.link.has(Flag::UploadUnread);
+        let most = if unread { LINGER_MAX } else { LINGER_CLEAN_MAX };
+        self.linger = Linger::Reading {
+            timer: Box::pin(sleep(most)),
+            left: LINGER_BYTES,
+        };
+        Ok(())
+    }
+
+    /// Reads and throws away until the peer ends, or a bound is reached.
+    fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Linger::Reading { timer, left } = &mut self.linger else {
+            return Poll::Ready(());
+        };
+        let mut waste = [0_u8; 16 << 10];
+        loop {
+            if *left == 0 || timer.as_mut().poll(context).is_ready() {
+                return Poll::Ready(());
+            }
+            let mut buffer = ReadBuf::new(&mut waste);
+            let read = ready!(Pin::new(&mut self.read).poll_read(context, &mut buffer));
+            if read.is_err() || buffer.filled().is_empty() {
+                return Poll::Ready(());
+            }
+            *left = left.saturating_sub(buffer.filled().len());
+        }
+    }
+
+    fn poll_read_some(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+        most: usize,
+    ) -> Poll<io::Result<()>> {
+        if self.prefix.has_remaining() {
+            let take = self.prefix.len().min(buffer.remaining()).min(most);
+            buffer.put_slice(&self.prefix[..take]);
+            self.prefix.advance(take);
+            return Poll::Ready(Ok(()));
+        }
+        if most >= buffer.remaining() {
+            return Pin::new(&mut self.read).poll_read(context, buffer);
+        }
+        let mut piece = [0_u8; 4 << 10];
+        let most = most.min(piece.len());
+        let mut part = ReadBuf::new(&mut piece[..most]);
+        ready!(Pin::new(&mut self.read).poll_read(context, &mut part))?;
+        buffer.put_slice(part.filled());
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_write_with(
+        &self,
+        context: &mut Context<'_>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let socket = self.socket.stream();
+        loop {
+            ready!(socket.poll_write_ready(context))?;
+            match write(socket) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+}
+
+fn decide(prefix: &[u8]) -> Option<Protocol> {
+    let common = prefix
+        .iter()
+        .zip(PREFACE)
+        .take_while(|(got, want)| got == want)
+        .count();
+    if common >= PREFACE_DECIDES {
+        Some(Protocol::Http2)
+    } else if common < prefix.len() {
+        Some(Protocol::Http1)
+    } else {
+        None
+    }
+}
+
+impl AsyncRead for Io {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut most = self.until_pong();
+        if most == 0 {
+            if buffer.remaining() >= SHUTDOWN_PONG.len() {
+                self.peer.link.take(Flag::InjectPong);
+                buffer.put_slice(&SHUTDOWN_PONG);
+                return Poll::Ready(Ok(()));
+            }
+            most = usize::MAX;
+        }
+        let start = buffer.filled().len();
+        ready!(self.poll_read_some(context, buffer, most))?;
+        self.note_read(&buffer.filled()[start..]);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(self.poll_write_with(context, |socket| socket.try_write(bytes)))?;
+        self.note_written(&bytes[..written]);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let write = |socket: &TcpStream| socket.try_write_vectored(slices);
+        let written = ready!(self.poll_write_with(context, write))?;
+        let mut left = written;
+        for slice in slices {
+            let taken = left.min(slice.len());
+            self.note_written(&slice[..taken]);
+            left -= taken;
+        }
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if matches!(self.linger, Linger::Open) {
+            self.begin_linger()?;
+        }
+        ready!(self.poll_linger(context));
+        self.linger = Linger::Done;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Io {
+    fn drop(&mut self) {
+        self.peer.io_dropped();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_bytes_decide() {
+        for (prefix, expected) in [
+            (&b""[..], None),
+            (b"P", None),
+            (b"PR", None),
+            (b"PRI", Some(Protocol::Http2)),
+            (b"PO", Some(Protocol::Http1)),
+            (b"PROPFIND", Some(Protocol::Http1)),
+            (b"GET / HTTP/1.1\r\n", Some(Protocol::Http1)),
+            (b"\0", Some(Protocol::Http1)),
+        ] {
+            assert_eq!(decide(prefix), expected, "{prefix:?}");
+        }
+    }
+}

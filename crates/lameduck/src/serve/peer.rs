@@ -1,0 +1,108 @@
+//! One connection, as its IO wrapper, its service, its bodies and its task know it in common.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lameduck_core::conn::Protocol;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::shared::Shared;
+use crate::cell::gate::{Kind, Permit};
+use crate::cell::tally::Gauge;
+use crate::cell::wire::{Flag, Wire};
+
+/// Which connection a request came in on: a request extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionInfo {
+    /// Counts the connections of this server, from 0.
+    pub number: u64,
+    /// The address that the peer connected to.
+    pub local: SocketAddr,
+    /// The peer's address.
+    pub remote: SocketAddr,
+    /// What is spoken on it.
+    pub protocol: Protocol,
+}
+
+pub(super) struct Peer {
+    pub(super) shared: Arc<Shared>,
+    pub(super) link: Wire,
+    pub(super) number: u64,
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
+    /// Cancelled when what is left is cut.
+    pub(super) cut: CancellationToken,
+    /// Woken when the IO wrapper is dropped.
+    pub(super) dropped: Notify,
+    // The permit of an upgraded connection: it lives as long as the socket does.
+    upgraded: Mutex<Option<Held>>,
+}
+
+impl Peer {
+    pub(super) fn new(shared: Arc<Shared>, local: SocketAddr, remote: SocketAddr) -> Self {
+        Self {
+            number: shared.numbers.take(),
+            shared,
+            link: Wire::default(),
+            local,
+            remote,
+            cut: CancellationToken::new(),
+            dropped: Notify::new(),
+            upgraded: Mutex::default(),
+        }
+    }
+
+    /// Lets a request in, or not.
+    pub(super) fn enter(self: &Arc<Self>) -> Option<Held> {
+        let permit = self.shared.gate.enter()?;
+        if self.link.begin() {
+            self.shared.tally.up(Gauge::Busy);
+        }
+        Some(Held {
+            permit,
+            peer: Arc::clone(self),
+        })
+    }
+
+    /// Keeps the permit of the request that turned this connection into something else.
+    pub(super) fn keep_upgraded(&self, mut held: Held) {
+        held.permit.set_kind(Kind::Upgraded);
+        self.link.set(Flag::Upgraded);
+        let mut slot = self.upgraded.lock().unwrap_or_else(PoisonError::into_inner);
+        *slot = Some(held);
+    }
+
+    /// The IO wrapper is gone, and with it whatever the connection was upgraded to.
+    pub(super) fn io_dropped(&self) {
+        let mut slot = self.upgraded.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = slot.take();
+        drop(slot);
+        drop(held);
+        self.link.set(Flag::Dropped);
+        self.dropped.notify_one();
+    }
+}
+
+/// A request's permit, counted at its connection too. Given back when dropped.
+pub(super) struct Held {
+    pub(super) permit: Permit,
+    pub(super) peer: Arc<Peer>,
+}
+
+impl Held {
+    /// Its answer has made its reader wait.
+    pub(super) fn is_stream(&mut self) {
+        if self.permit.kind() == Kind::Unary {
+            self.permit.set_kind(Kind::Stream);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.peer.link.end() {
+            self.peer.shared.tally.down(Gauge::Busy);
+        }
+    }
+}

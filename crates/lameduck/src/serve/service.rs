@@ -1,0 +1,153 @@
+//! The one service of a connection, outside of axum and tonic: admits or refuses, strips and marks,
+//! keeps `grpc-timeout`, and ties the permit to the answer's body.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use ::http::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use ::http::{Method, Request, Response, StatusCode, Version};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use hyper::body::Incoming;
+use lameduck_core::conn::Protocol;
+use tonic::transport::server::TcpConnectInfo;
+
+use super::BoxError;
+use super::answer::Answer;
+use super::peer::{ConnectionInfo, Held, Peer};
+use super::refuse::refuse;
+use super::upload::Upload;
+use crate::cell::wire::Flag;
+use crate::{deadline, mark};
+
+/// Serves the requests of one connection.
+pub(super) struct Service {
+    peer: Arc<Peer>,
+    router: Router,
+}
+
+impl Service {
+    pub(super) fn new(peer: Arc<Peer>, router: Router) -> Self {
+        Self { peer, router }
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Service {
+    type Response = Response<Answer>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, BoxError>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        if request.version() != Version::HTTP_2 {
+            self.peer.link.set(Flag::Spoken);
+            if request.version() != Version::HTTP_11 {
+                self.peer.link.set(Flag::CloseDelimited);
+            }
+        }
+        let peer = Arc::clone(&self.peer);
+        match peer.enter() {
+            Some(held) => Box::pin(answer(held, self.router.clone(), request)),
+            None => Box::pin(refuse(peer, request)),
+        }
+    }
+}
+
+async fn answer(
+    held: Held,
+    mut router: Router,
+    request: Request<Incoming>,
+) -> Result<Response<Answer>, BoxError> {
+    let peer = Arc::clone(&held.peer);
+    let version = request.version();
+    let connect = request.method() == Method::CONNECT;
+    let grpc = is_grpc(request.headers());
+    let limit = deadline::parse(request.headers()).filter(|_| grpc);
+    let call = tower_service::Service::call(&mut router, prepare(&peer, request));
+    let response = match limit {
+        None => call.await,
+        Some(limit) => match tokio::time::timeout(limit, call).await {
+            Ok(response) => response,
+            Err(_) => Ok(deadline_exceeded()),
+        },
+    };
+    let mut response = response.unwrap_or_else(|never| match never {});
+    let upgrade = version != Version::HTTP_2
+        && (response.status() == StatusCode::SWITCHING_PROTOCOLS
+            || connect && response.status().is_success());
+    if upgrade {
+        mark_life(&peer, response.headers_mut());
+        peer.keep_upgraded(held);
+        return Ok(response.map(Answer::bare));
+    }
+    mark_head(&peer, version, response.headers_mut());
+    Ok(response.map(|body| Answer::new(body, held, grpc)))
+}
+
+/// The request as the router gets it: without marks, with what is known of the connection.
+fn prepare(peer: &Arc<Peer>, request: Request<Incoming>) -> Request<Body> {
+    let version = request.version();
+    let mut request = request.map(|body| Body::new(Upload::new(body, version, Arc::clone(peer))));
+    mark::strip(request.headers_mut());
+    let extensions = request.extensions_mut();
+    extensions.insert(ConnectInfo(peer.remote));
+    extensions.insert(TcpConnectInfo {
+        local_addr: Some(peer.local),
+        remote_addr: Some(peer.remote),
+    });
+    extensions.insert(ConnectionInfo {
+        number: peer.number,
+        local: peer.local,
+        remote: peer.remote,
+        protocol: if version == Version::HTTP_2 {
+            Protocol::Http2
+        } else {
+            Protocol::Http1
+        },
+    });
+    request
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers
+        .get(CONTENT_TYPE)
+        .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
+
+fn deadline_exceeded() -> Response<Body> {
+    tonic::Status::deadline_exceeded("the call's grpc-timeout passed before there was an answer")
+        .into_http()
+}
+
+/// Says who answers, where this connection has not heard it yet.
+fn mark_life(peer: &Peer, headers: &mut HeaderMap) {
+    // What the application passes on from elsewhere would speak in our name.
+    mark::strip(headers);
+    let announcement = peer.shared.announcement.load();
+    if peer.link.identify(announcement.generation) {
+        headers.insert(mark::LIFE, announcement.identity.clone());
+    }
+}
+
+/// Marks the head of an answer.
+pub(super) fn mark_head(peer: &Peer, version: Version, headers: &mut HeaderMap) {
+    mark_life(peer, headers);
+    let announcement = peer.shared.announcement.load();
+    if !announcement.closing {
+        return;
+    }
+    headers.insert(mark::CLOSING, announcement.life.clone());
+    if version != Version::HTTP_2 {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+}
+
+/// Marks the trailers of an answer, which may have begun long before the closing did.
+pub(super) fn mark_trailers(peer: &Peer, trailers: &mut HeaderMap) {
+    mark::strip(trailers);
+    let announcement = peer.shared.announcement.load();
+    if announcement.closing {
+        trailers.insert(mark::CLOSING, announcement.life.clone());
+    }
+}

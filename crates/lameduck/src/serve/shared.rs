@@ -1,0 +1,91 @@
+//! What all connections of one server share.
+
+use std::time::Duration;
+
+use ::http::HeaderValue;
+use arc_swap::ArcSwap;
+use lameduck_core::instance::Life;
+use tokio::sync::watch;
+
+use crate::cell::gate::Gate;
+use crate::cell::tally::{Numbers, Tally};
+use crate::mark::{Identity, life_value};
+
+/// What answers say about who gives them.
+#[derive(Clone, Debug)]
+pub(super) struct Announcement {
+    /// Counts lives: each is told once a connection.
+    pub(super) generation: u32,
+    /// The `lameduck-life` mark.
+    pub(super) identity: HeaderValue,
+    /// The value of the other two marks.
+    pub(super) life: HeaderValue,
+    /// Whether answers are marked as closing.
+    pub(super) closing: bool,
+}
+
+impl Announcement {
+    pub(super) fn of(life: Life, services: &[String], generation: u32) -> Self {
+        let identity = Identity {
+            life,
+            services: services.to_vec(),
+        };
+        Self {
+            generation,
+            identity: identity.to_value(),
+            life: life_value(life),
+            closing: false,
+        }
+    }
+
+    pub(super) fn closing(&self) -> Self {
+        Self {
+            closing: true,
+            ..self.clone()
+        }
+    }
+}
+
+/// What connections are told to do. Read by each at its own pace; nothing here is ever taken back
+/// from a connection that has acted on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Orders {
+    /// Connections with a smaller number take leave, spread over this time.
+    pub(super) hint: Option<(u64, Duration)>,
+    /// All take leave, and no new request after this time.
+    pub(super) leave: Option<Duration>,
+    /// All are cut.
+    pub(super) cut: bool,
+}
+
+/// How far the listener has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listening {
+    Open,
+    Closing,
+    Closed,
+}
+
+pub(super) struct Shared {
+    pub(super) gate: Gate,
+    pub(super) announcement: ArcSwap<Announcement>,
+    pub(super) services: Vec<String>,
+    pub(super) tally: Tally,
+    pub(super) orders: watch::Sender<Orders>,
+    pub(super) listening: watch::Sender<Listening>,
+    pub(super) numbers: Numbers,
+}
+
+impl Shared {
+    pub(super) fn new(gate: Gate, life: Life, services: Vec<String>) -> Self {
+        Self {
+            gate,
+            announcement: ArcSwap::from_pointee(Announcement::of(life, &services, 1)),
+            services,
+            tally: Tally::default(),
+            orders: watch::Sender::default(),
+            listening: watch::Sender::new(Listening::Open),
+            numbers: Numbers::default(),
+        }
+    }
+}

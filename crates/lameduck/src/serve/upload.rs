@@ -1,0 +1,98 @@
+//! Request bodies that are given up before their end.
+//!
+//! On HTTP/1 the peer may still be sending: the closing socket must read on for a while, or the RST
+//! that answers unread bytes destroys the answer. On HTTP/2 unread small DATA frames use up a budget
+//! of h2, and at its end the whole connection dies (ENHANCE_YOUR_CALM): they are read to the end, or
+//! to a bound, behind the back of whoever lost interest.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ::http::Version;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use lameduck_core::limits::{REFUSE_READ_BYTES, REFUSE_READ_MAX};
+
+use super::peer::Peer;
+use crate::cell::wire::Flag;
+
+/// A request body that minds its end.
+pub(super) struct Upload {
+    body: Option<Incoming>,
+    version: Version,
+    peer: Arc<Peer>,
+}
+
+impl Upload {
+    pub(super) fn new(body: Incoming, version: Version, peer: Arc<Peer>) -> Self {
+        // A body that has ended by now needs no minding.
+        Self {
+            body: Some(body),
+            version,
+            peer,
+        }
+    }
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(None);
+        };
+        let frame = Pin::new(body).poll_frame(context);
+        if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
+            self.body = None;
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body
+            .as_ref()
+            .map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let Some(body) = self.body.take().filter(|body| !body.is_end_stream()) else {
+            return;
+        };
+        if self.version != Version::HTTP_2 {
+            self.peer.link.set(Flag::UploadUnread);
+        } else if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(read_off(body));
+        }
+    }
+}
+
+/// Reads a body to its end, within bounds of bytes and time.
+pub(super) async fn read_off(mut body: Incoming) {
+    let read = async {
+        let mut left = REFUSE_READ_BYTES;
+        while left > 0 {
+            match body.frame().await {
+                Some(Ok(frame)) => {
+                    let size = frame.data_ref().map_or(1, Bytes::len);
+                    left = left.saturating_sub(size.max(1));
+                }
+                None | Some(Err(_)) => return,
+            }
+        }
+    };
+    // Past the bound the rest stays unread: those are few.
+    let _ = tokio::time::timeout(REFUSE_READ_MAX, read).await;
+}

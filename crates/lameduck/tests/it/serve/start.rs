@@ -1,0 +1,91 @@
+//! A server to be tested, and HTTP/1 spoken by hand.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use lameduck::cell::gate::Gate;
+use lameduck::core::instance::{BootId, Life};
+use lameduck::serve::{Control, Server, bind};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+/// Longer than anything here may take; a test that reaches it has hung.
+pub const HANG: Duration = Duration::from_secs(10);
+
+pub fn life() -> Life {
+    Life::first(BootId::from_bits(0xfeed))
+}
+
+/// A running server.
+pub struct Running {
+    pub gate: Gate,
+    pub control: Control,
+    pub address: SocketAddr,
+    pub ended: JoinHandle<()>,
+}
+
+pub fn start(router: Router) -> Running {
+    let gate = Gate::new();
+    let server = Server::builder()
+        .gate(gate.clone())
+        .life(life())
+        .services(vec!["greeter".to_owned()])
+        .listener(bind("127.0.0.1:0".parse().expect("an address")).expect("a free port"))
+        .router(router)
+        .build()
+        .expect("all is given");
+    Running {
+        gate,
+        control: server.control(),
+        address: server.local_addr(),
+        ended: tokio::spawn(server.run()),
+    }
+}
+
+impl Running {
+    pub async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.expect("it listens")
+    }
+
+    /// Resolves when nothing is in flight.
+    pub async fn idle(&self) {
+        within(self.gate.idle()).await;
+    }
+
+    /// Waits for the server's end.
+    pub async fn end(self) {
+        within(self.ended).await.expect("the server does not panic");
+    }
+}
+
+/// Waits for what must come.
+pub async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(HANG, future)
+        .await
+        .expect("it comes in time")
+}
+
+pub async fn say(socket: &mut TcpStream, text: &str) {
+    socket
+        .write_all(text.as_bytes())
+        .await
+        .expect("the server reads");
+}
+
+/// Reads one answer's head.
+pub async fn head(socket: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let byte = within(socket.read_u8()).await.expect("an answer");
+        head.push(byte);
+    }
+    String::from_utf8(head).expect("ASCII").to_ascii_lowercase()
+}
+
+/// Reads to the end of the connection.
+pub async fn rest(socket: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut rest = Vec::new();
+    within(socket.read_to_end(&mut rest)).await.map(|_| rest)
+}
