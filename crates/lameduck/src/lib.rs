@@ -8,7 +8,9 @@ pub mod env;
 pub mod health;
 pub mod mark;
 pub mod observe;
+pub mod provider;
 pub mod serve;
 
 pub use lameduck_core as core;
 pub use lameduck_registry::driver;
+pub use provider::Provider;

@@ -80,7 +80,10 @@ impl Drain {
         }
         let ticket = self.next_ticket();
         self.put(Output::RunHook(index, ticket));
-        let by = (now + limits::HOOK_MAX).min(self.end_by());
+        // A fair share of what is left: a hook that hangs does not take the time of the next.
+        let waiting = u32::try_from(self.plan.hooks.len() - index).unwrap_or(u32::MAX);
+        let share = self.end_by().saturating_since(now) / waiting;
+        let by = now + share.min(limits::HOOK_MAX);
         self.state = State::Draining(Step::Hook { index, by });
     }
 

@@ -56,18 +56,30 @@ impl Peer {
     /// Lets a request in, or not.
     pub(super) fn enter(self: &Arc<Self>) -> Option<Held> {
         let permit = self.shared.gate.enter()?;
+        Some(self.hold(Some(permit)))
+    }
+
+    /// Lets in what is nobody's work, by no permit: health, which is asked until the very end, and
+    /// whose streams and probes neither hold a stop nor disturb its quiet.
+    pub(super) fn enter_uncounted(self: &Arc<Self>) -> Held {
+        self.hold(None)
+    }
+
+    fn hold(self: &Arc<Self>, permit: Option<Permit>) -> Held {
         if self.link.begin() {
             self.shared.tally.up(Gauge::Busy);
         }
-        Some(Held {
+        Held {
             permit,
             peer: Arc::clone(self),
-        })
+        }
     }
 
     /// Keeps the permit of the request that turned this connection into something else.
     pub(super) fn keep_upgraded(&self, mut held: Held) {
-        held.permit.set_kind(Kind::Upgraded);
+        if let Some(permit) = &mut held.permit {
+            permit.set_kind(Kind::Upgraded);
+        }
         self.link.set(Flag::Upgraded);
         let mut slot = self.upgraded.lock().unwrap_or_else(PoisonError::into_inner);
         *slot = Some(held);
@@ -86,15 +98,17 @@ impl Peer {
 
 /// A request's permit, counted at its connection too. Given back when dropped.
 pub(super) struct Held {
-    pub(super) permit: Permit,
+    permit: Option<Permit>,
     pub(super) peer: Arc<Peer>,
 }
 
 impl Held {
     /// Its answer has made its reader wait.
     pub(super) fn is_stream(&mut self) {
-        if self.permit.kind() == Kind::Unary {
-            self.permit.set_kind(Kind::Stream);
+        if let Some(permit) = &mut self.permit
+            && permit.kind() == Kind::Unary
+        {
+            permit.set_kind(Kind::Stream);
         }
     }
 }

@@ -20,6 +20,7 @@ use super::peer::{ConnectionInfo, Held, Peer};
 use super::refuse::refuse;
 use super::upload::Upload;
 use crate::cell::wire::Flag;
+use crate::health::messages::SERVICE;
 use crate::{deadline, mark};
 
 /// Serves the requests of one connection.
@@ -47,7 +48,12 @@ impl hyper::service::Service<Request<Incoming>> for Service {
             }
         }
         let peer = Arc::clone(&self.peer);
-        match peer.enter() {
+        let entered = if is_health(&request) {
+            Some(peer.enter_uncounted())
+        } else {
+            peer.enter()
+        };
+        match entered {
             Some(held) => Box::pin(answer(held, self.router.clone(), request)),
             None => Box::pin(refuse(peer, request)),
         }
@@ -107,6 +113,13 @@ fn prepare(peer: &Arc<Peer>, request: Request<Incoming>) -> Request<Body> {
         },
     });
     request
+}
+
+/// Whether it asks for `grpc.health.v1`: whoever serves that on this port, it is no work.
+fn is_health(request: &Request<Incoming>) -> bool {
+    let method = request.uri().path().strip_prefix('/');
+    let method = method.and_then(|path| path.strip_prefix(SERVICE));
+    method.is_some_and(|rest| rest.starts_with('/'))
 }
 
 fn is_grpc(headers: &HeaderMap) -> bool {

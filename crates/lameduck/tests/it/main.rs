@@ -3,6 +3,7 @@
 mod connection;
 #[path = "../../examples/greeter/mod.rs"]
 mod greeter;
+mod provider;
 mod raw;
 mod serve;
 mod tonic_server;

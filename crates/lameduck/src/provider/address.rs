@@ -1,0 +1,152 @@
+//! Under which address others are told to reach this process.
+//!
+//! `advertise`, else the address that was bound where it is one of its own, else `POD_IP`, else the
+//! source address of the route to the registry. A loopback address is refused unless the registry
+//! is on loopback too: others would dial themselves.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+
+use lameduck_core::name::Address;
+
+/// An address of no host (RFC 5737), only asked for its route: nothing is sent.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
+
+/// What is known when the address is chosen.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) advertise: Option<Address>,
+    pub(super) pod_ip: Option<IpAddr>,
+    pub(super) bound: SocketAddr,
+}
+
+/// Where the registry is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Whereabouts {
+    /// Inside this process.
+    Here,
+    /// At these hosts, `host:port` each.
+    At(Vec<String>),
+}
+
+impl Facts {
+    /// The address to publish in a registry there; `Err` says why there is none.
+    pub(super) fn address(&self, registry: &Whereabouts) -> Result<Address, String> {
+        let near = match registry {
+            Whereabouts::Here => true,
+            Whereabouts::At(hosts) => hosts.iter().any(|host| is_loopback(host)),
+        };
+        let address = match &self.advertise {
+            Some(address) => address.clone(),
+            None => Address::from(SocketAddr::new(self.ip(registry)?, self.bound.port())),
+        };
+        if address.is_unspecified() {
+            return Err(format!("nobody can dial {address}"));
+        }
+        if address.is_loopback() && !near {
+            return Err(format!(
+                "{address} reaches this machine only, and the registry is elsewhere"
+            ));
+        }
+        Ok(address)
+    }
+
+    fn ip(&self, registry: &Whereabouts) -> Result<IpAddr, String> {
+        if !self.bound.ip().is_unspecified() {
+            return Ok(self.bound.ip());
+        }
+        if let Some(ip) = self.pod_ip {
+            return Ok(ip);
+        }
+        match registry {
+            Whereabouts::Here => Ok(Ipv4Addr::LOCALHOST.into()),
+            Whereabouts::At(hosts) => hosts
+                .iter()
+                .filter_map(|host| host.to_socket_addrs().ok())
+                .flatten()
+                .chain([NOWHERE])
+                .find_map(source)
+                .ok_or_else(|| "no route to it".to_owned()),
+        }
+    }
+}
+
+/// The source address of the route to `to`.
+fn source(to: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr = match to {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(to).ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_unspecified()).then_some(ip)
+}
+
+fn is_loopback(host: &str) -> bool {
+    host.parse::<Address>()
+        .is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(bound: &str) -> Facts {
+        Facts {
+            advertise: None,
+            pod_ip: None,
+            bound: bound.parse().expect("an address"),
+        }
+    }
+
+    fn check(facts: &Facts, hosts: &[&str], expected: Result<&str, &str>) {
+        let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let got = facts.address(&Whereabouts::At(hosts));
+        match (got, expected) {
+            (Ok(address), Ok(text)) => assert_eq!(address.to_string(), text),
+            (Err(why), Err(text)) => assert!(why.contains(text), "{why}"),
+            (got, _) => panic!("{got:?}, not {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn the_first_that_is_known() {
+        let told = Facts {
+            advertise: Some("10.1.1.1:1".parse().expect("an address")),
+            pod_ip: Some([10, 2, 2, 2].into()),
+            ..facts("0.0.0.0:80")
+        };
+        check(&told, &["10.9.9.9:2379"], Ok("10.1.1.1:1"));
+        let in_pod = Facts {
+            advertise: None,
+            ..told
+        };
+        check(&in_pod, &["10.9.9.9:2379"], Ok("10.2.2.2:80"));
+        check(
+            &facts("0.0.0.0:80"),
+            &["127.0.0.1:2379"],
+            Ok("127.0.0.1:80"),
+        );
+        check(&facts("[::]:80"), &["[::1]:2379"], Ok("[::1]:80"));
+        check(
+            &facts("127.0.0.1:80"),
+            &["localhost:2379"],
+            Ok("127.0.0.1:80"),
+        );
+    }
+
+    #[test]
+    fn loopback_is_refused_where_the_registry_is_elsewhere() {
+        check(
+            &facts("127.0.0.1:80"),
+            &["10.9.9.9:2379"],
+            Err("reaches this machine only"),
+        );
+        let wild = Facts {
+            advertise: Some("0.0.0.0:80".parse().expect("an address")),
+            ..facts("0.0.0.0:80")
+        };
+        check(&wild, &["127.0.0.1:2379"], Err("nobody can dial"));
+        assert!(facts("0.0.0.0:80").address(&Whereabouts::Here).is_ok());
+    }
+}

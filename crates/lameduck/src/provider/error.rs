@@ -1,0 +1,117 @@
+//! Why a provider could not be built, and what to do about it.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use lameduck_core::name::NameError;
+use lameduck_core::registry::RegistryError;
+
+/// Why a provider could not be built.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A service name that is none.
+    Service(NameError),
+    /// No address to listen on, or one that is none.
+    Listen(String),
+    /// The port could not be opened.
+    Bind {
+        /// The address.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A registry's target is no target, or its scheme is not known.
+    Registry {
+        /// As it was typed.
+        target: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// No address under which others reach this process.
+    Advertise {
+        /// For which registry.
+        registry: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Times that do not fit into each other.
+    Times {
+        /// Which one.
+        what: &'static str,
+        /// How long it is.
+        is: Duration,
+        /// How long it may be.
+        at_most: Duration,
+    },
+    /// The operating system gave no random boot id.
+    Random(getrandom::Error),
+    /// Signals could not be caught.
+    Signals(io::Error),
+    /// `build` was called outside a tokio runtime.
+    NoRuntime,
+}
+
+impl BuildError {
+    /// The exit code of a process that ends for this: 2 for what its configuration says, 12 for
+    /// what the system refuses.
+    #[must_use]
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Bind { .. } | Self::Random(_) | Self::Signals(_) => 12,
+            _ => 2,
+        }
+    }
+
+    pub(super) fn registry(target: &str, error: &RegistryError) -> Self {
+        Self::Registry {
+            target: target.to_owned(),
+            why: error.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(error) => error.fmt(f),
+            Self::Listen(why) => write!(f, "{why}; say .listen(\"127.0.0.1:8080\")"),
+            Self::Bind { address, source } => write!(
+                f,
+                "cannot listen on {address}: {source}; choose another port, or stop who holds it"
+            ),
+            Self::Registry { target, why } => write!(f, "registry {target:?}: {why}"),
+            Self::Advertise { registry, why } => {
+                write!(
+                    f,
+                    "no address to publish in {registry}: {why}; say .advertise(\"host:port\")"
+                )
+            }
+            Self::Times { what, is, at_most } => write!(
+                f,
+                "a {what} of {is:?} does not fit: at most {at_most:?}; shorten it or raise the budget"
+            ),
+            Self::Random(error) => write!(f, "no random boot id: {error}"),
+            Self::Signals(error) => write!(f, "cannot catch signals: {error}; say .signals(false)"),
+            Self::NoRuntime => f.write_str("build() must be called within a tokio runtime"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Bind { source, .. } => Some(source),
+            Self::Signals(source) => Some(source),
+            Self::Random(source) => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<NameError> for BuildError {
+    fn from(error: NameError) -> Self {
+        Self::Service(error)
+    }
+}

@@ -1,0 +1,169 @@
+//! Keeps the process listed in its registries, as the drain wants it.
+//!
+//! The drain says what is wanted, once; a publication repairs itself towards that. A registry that
+//! is down is no reason not to serve, and never prolongs a stop.
+
+use std::future::poll_fn;
+
+use lameduck_core::event::Event;
+use lameduck_core::limits::REVOKE_MAX;
+use lameduck_core::registry::{Publication, PublicationStatus, Want};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::observe::Events;
+
+/// How the registration in one registry stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegistrationStatus {
+    /// Which registry, as its target says.
+    pub registry: String,
+    /// What is wanted; `None` before the process serves.
+    pub want: Option<Want>,
+    /// The last wanted state that the registry has confirmed.
+    pub reached: Option<Want>,
+    /// Whether callers can find this process there, as far as is known.
+    pub registered: bool,
+    /// What is in the way.
+    pub error: Option<String>,
+}
+
+impl RegistrationStatus {
+    pub(super) const fn new(registry: String) -> Self {
+        Self {
+            registry,
+            want: None,
+            reached: None,
+            registered: false,
+            error: None,
+        }
+    }
+
+    fn event(&self) -> Option<Event> {
+        let reached = self.want == self.reached;
+        let want = self.want?;
+        (reached || self.error.is_some()).then(|| Event::Registration {
+            registry: self.registry.clone(),
+            want,
+            error: self.error.clone().filter(|_| !reached),
+        })
+    }
+}
+
+/// All registrations of one process.
+#[derive(Debug)]
+pub(super) struct Registrations {
+    want: watch::Sender<Option<Want>>,
+    statuses: Vec<watch::Receiver<RegistrationStatus>>,
+}
+
+/// A registry's publication before the process serves.
+pub(super) struct Planned {
+    pub(super) publication: Box<dyn Publication>,
+    pub(super) status: watch::Sender<RegistrationStatus>,
+}
+
+impl Registrations {
+    /// Begins to keep them, on `tasks`.
+    pub(super) fn keep(planned: Vec<Planned>, events: &Events, tasks: &mut JoinSet<()>) -> Self {
+        let want = watch::Sender::new(None);
+        let statuses = planned
+            .iter()
+            .map(|planned| planned.status.subscribe())
+            .collect();
+        for planned in planned {
+            tasks.spawn(keep(planned, want.subscribe(), events.clone()));
+        }
+        Self { want, statuses }
+    }
+
+    /// Says what is wanted from here on.
+    pub(super) fn want(&self, want: Want) {
+        self.want.send_replace(Some(want));
+    }
+
+    /// Waits until `want` is confirmed wherever the process may be listed. Waits without end for
+    /// closing (the publication tries on), but not for gone: an unreachable registry may never
+    /// answer, and its lease ends by itself.
+    pub(super) fn reached(&self, want: Want) -> impl Future<Output = Result<(), String>> + use<> {
+        let statuses = self.statuses.clone();
+        async move {
+            let confirmed = confirmed(statuses.clone(), want);
+            if want != Want::Gone {
+                confirmed.await;
+                return Ok(());
+            }
+            // A little less than the drain waits, so that the names are known.
+            match tokio::time::timeout(REVOKE_MAX * 9 / 10, confirmed).await {
+                Ok(()) => Ok(()),
+                Err(_) => left_behind(&statuses),
+            }
+        }
+    }
+}
+
+async fn confirmed(statuses: Vec<watch::Receiver<RegistrationStatus>>, want: Want) {
+    for mut status in statuses {
+        // The sender lives as long as the process serves; without it nothing is published.
+        let _ = status.wait_for(|status| status.reached == Some(want)).await;
+    }
+}
+
+fn left_behind(statuses: &[watch::Receiver<RegistrationStatus>]) -> Result<(), String> {
+    let left: Vec<String> = statuses
+        .iter()
+        .map(|status| status.borrow())
+        .filter(|status| status.registered && status.reached != Some(Want::Gone))
+        .map(|status| match &status.error {
+            Some(error) => format!("{}: {error}", status.registry),
+            None => status.registry.clone(),
+        })
+        .collect();
+    if left.is_empty() {
+        Ok(())
+    } else {
+        Err(left.join(", "))
+    }
+}
+
+async fn keep(planned: Planned, mut wants: watch::Receiver<Option<Want>>, events: Events) {
+    let Planned {
+        mut publication,
+        status,
+    } = planned;
+    loop {
+        let next = tokio::select! {
+            biased;
+            changed = wants.changed() => match changed {
+                Ok(()) => Err(*wants.borrow_and_update()),
+                Err(_) => return,
+            },
+            next = poll_fn(|context| publication.poll_status(context)) => Ok(next),
+        };
+        match next {
+            Err(Some(want)) => {
+                publication.want(want);
+                status.send_modify(|status| status.want = Some(want));
+            }
+            Err(None) => {}
+            Ok(next) => take(&status, next, &events),
+        }
+    }
+}
+
+fn take(status: &watch::Sender<RegistrationStatus>, next: PublicationStatus, events: &Events) {
+    let mut event = None;
+    status.send_if_modified(|status| {
+        let before = status.clone();
+        status.reached = next.reached;
+        status.registered = next.registered;
+        status.error = next.error.map(|error| error.message);
+        let changed = *status != before;
+        let news = status.reached != before.reached || status.error != before.error;
+        event = status.event().filter(|_| news);
+        changed
+    });
+    if let Some(event) = event {
+        events.emit(&event);
+    }
+}

@@ -1,0 +1,3 @@
+//! A provider from build to report.
+
+mod whole;
