@@ -15,7 +15,11 @@ use crate::limits::{
     CUT_FLUSH, FINAL_GOAWAY_MAX, HANDSHAKE_DRAINING_MAX, HANDSHAKE_MAX, HTTP1_LINGER,
 };
 use crate::machine::Machine;
+use crate::mutant;
 use crate::time::Timestamp;
+
+#[cfg(test)]
+mod tests;
 
 /// What is spoken on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,7 +142,8 @@ impl Conn {
     pub fn new(now: Timestamp) -> Self {
         Self {
             state: State::Handshaking,
-            deadline: Some((now + HANDSHAKE_MAX, "handshake")),
+            deadline: (!mutant!("conn/bounds-the-handshake"))
+                .then_some((now + HANDSHAKE_MAX, "handshake")),
             hint: None,
             leave_by: None,
             settled: false,
@@ -205,7 +210,7 @@ impl Conn {
     }
 
     fn final_deadline(&self) -> Option<(Timestamp, &'static str)> {
-        let unbounded = crate::mutant!("conn/bounds_the_ping");
+        let unbounded = mutant!("conn/bounds-the-ping");
         self.leave_by.filter(|_| !unbounded).map(|by| (by, "final"))
     }
 
@@ -223,7 +228,7 @@ impl Conn {
             State::Serving(Protocol::Http2) | State::Pacing => self.tell(),
             State::Telling | State::Told => self.deadline = self.final_deadline(),
             State::Serving(Protocol::Http1) => {
-                let linger = if crate::mutant!("conn/lingers") {
+                let linger = if mutant!("conn/lingers") {
                     Duration::ZERO
                 } else {
                     HTTP1_LINGER
@@ -244,7 +249,7 @@ impl Conn {
 
     fn shorten_handshake(&mut self, now: Timestamp) {
         let by = now + HANDSHAKE_DRAINING_MAX;
-        if self.deadline.is_some_and(|(at, _)| at > by) {
+        if self.deadline.is_some_and(|(at, _)| by < at) {
             self.deadline = Some((by, "handshake"));
         }
     }
@@ -363,6 +368,9 @@ impl Machine for Conn {
     type Output = Output;
 
     fn handle(&mut self, now: Timestamp, input: Input) {
+        if self.state == State::Gone {
+            return;
+        }
         match input {
             Input::Spoken(protocol) => self.spoken(now, protocol),
             Input::Hint(pause) => self.hint(now, pause),
