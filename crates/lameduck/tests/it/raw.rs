@@ -183,7 +183,7 @@ impl Peer {
 }
 
 /// A header as an HPACK literal without indexing.
-fn literal(name: &str, value: &str) -> Vec<u8> {
+pub fn literal(name: &str, value: &str) -> Vec<u8> {
     let mut block = vec![0];
     for text in [name, value] {
         block.push(u8::try_from(text.len()).expect("short"));

@@ -54,6 +54,17 @@ impl Running {
         within(self.gate.idle()).await;
     }
 
+    /// Resolves when `count` requests were admitted and none of them is in flight.
+    pub async fn idle_after(&self, count: u64) {
+        within(async {
+            while self.gate.admitted() < count {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        self.idle().await;
+    }
+
     /// Waits for the server's end.
     pub async fn end(self) {
         within(self.ended).await.expect("the server does not panic");

@@ -1,0 +1,261 @@
+//! How HTTP/2 connections are told to go.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::routing::get;
+use lameduck::core::limits::{FINAL_GOAWAY_MAX, HANDSHAKE_DRAINING_MAX};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::Semaphore;
+
+use super::client::{Client, PING, PREFACE, SHUTDOWN_PING, last_stream};
+use super::start::{Running, rest, start, within};
+use crate::raw::{GOAWAY, LAST_STREAM_MAX};
+
+/// `/` answers at once, `/held` once it is let go, `/large` with a megabyte.
+struct Held {
+    server: Running,
+    release: Arc<Semaphore>,
+}
+
+fn held() -> Held {
+    let release = Arc::new(Semaphore::new(0));
+    let wait = Arc::clone(&release);
+    let router = Router::new()
+        .route("/", get(|| async { "hello" }))
+        .route("/large", get(|| async { "x".repeat(1 << 20) }))
+        .route(
+            "/held",
+            get(|| async move {
+                wait.acquire().await.expect("open").forget();
+                "at last"
+            }),
+        );
+    Held {
+        server: start(router),
+        release,
+    }
+}
+
+impl Held {
+    /// Waits until `count` requests are in flight.
+    async fn in_flight(&self, count: u64) {
+        within(async {
+            while self.server.gate.in_flight().total != count {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn both_goaways_in_order_and_every_stream_before_the_final_one_is_served() {
+    let held = held();
+    let control = held.server.control.clone();
+    let mut client = Client::connect(held.server.address).await;
+    let first = client.get("/held").await;
+    held.in_flight(1).await;
+    control.announce();
+    within(control.close_listener()).await;
+    let told = tokio::spawn(async move { control.final_goaways(FINAL_GOAWAY_MAX).await });
+
+    let goaway = client.frame_of(GOAWAY).await;
+    assert_eq!(last_stream(&goaway), LAST_STREAM_MAX);
+    let ping = client.frame_of(PING).await;
+    assert_eq!(
+        ping.payload, SHUTDOWN_PING,
+        "the payload that is answered for a silent peer"
+    );
+    // Between the two: served.
+    let second = client.get("/").await;
+    assert_eq!(client.answer(second).await, b"hello");
+    assert!(!told.is_finished());
+
+    client.pong().await;
+    let goaway = client.frame_of(GOAWAY).await;
+    assert_eq!(last_stream(&goaway), second);
+    within(told).await.expect("no panic");
+    held.server.control.close_gate();
+    // After the final one: not a word about it.
+    let third = client.get("/").await;
+    held.release.add_permits(1);
+    assert_eq!(client.answer(first).await, b"at last");
+    let frames = client.rest().await;
+    assert!(
+        frames.iter().all(|frame| frame.stream != third),
+        "{frames:?}"
+    );
+    assert_eq!(held.server.gate.admitted(), 2);
+    held.server.end().await;
+}
+
+#[tokio::test]
+async fn a_peer_that_never_answers_the_ping_is_bounded_and_loses_nothing() {
+    let held = held();
+    let control = &held.server.control;
+    let mut client = Client::connect(held.server.address).await;
+    let first = client.get("/held").await;
+    held.in_flight(1).await;
+    let max = Duration::from_millis(150);
+    let before = Instant::now();
+    within(control.final_goaways(max)).await;
+    assert!(before.elapsed() >= max);
+    assert!(before.elapsed() < max * 4, "{:?}", before.elapsed());
+    assert_eq!(last_stream(&client.frame_of(GOAWAY).await), LAST_STREAM_MAX);
+    assert_eq!(last_stream(&client.frame_of(GOAWAY).await), first);
+    // Late, it does no harm.
+    client.pong().await;
+    held.release.add_permits(1);
+    assert_eq!(client.answer(first).await, b"at last");
+    assert_eq!(client.rest().await, []);
+}
+
+#[tokio::test]
+async fn half_a_frame_on_its_way_does_not_hide_the_answer_to_the_ping() {
+    let held = held();
+    let mut client = Client::connect(held.server.address).await;
+    let stream = client.open("/").await;
+    // Half a DATA frame, then the leave, then its rest.
+    client
+        .socket
+        .write_all(&[
+            0,
+            0,
+            4,
+            0,
+            1,
+            0,
+            0,
+            0,
+            u8::try_from(stream).expect("1"),
+            b'a',
+        ])
+        .await
+        .expect("it reads");
+    let control = held.server.control.clone();
+    let told = tokio::spawn(async move { control.final_goaways(Duration::from_millis(50)).await });
+    client.frame_of(GOAWAY).await;
+    client.frame_of(PING).await;
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    client.socket.write_all(b"bcd").await.expect("it reads");
+    assert_eq!(last_stream(&client.frame_of(GOAWAY).await), stream);
+    within(told).await.expect("no panic");
+}
+
+#[tokio::test]
+async fn only_the_connections_that_existed_are_hinted() {
+    let held = held();
+    let mut old = Client::connect(held.server.address).await;
+    held.server.control.announce();
+    held.server.control.go_away_existing(Duration::ZERO);
+    assert_eq!(last_stream(&old.frame_of(GOAWAY).await), LAST_STREAM_MAX);
+    let mut new = Client::connect(held.server.address).await;
+    let stream = new.get("/").await;
+    assert_eq!(new.answer(stream).await, b"hello");
+    // The old one is not hurried: it is served until its peer has heard.
+    let stream = old.get("/").await;
+    assert_eq!(old.answer(stream).await, b"hello");
+    old.pong().await;
+    assert_eq!(last_stream(&old.frame_of(GOAWAY).await), stream);
+    assert_eq!(old.rest().await, []);
+    drop(old);
+    within(async {
+        while held.server.control.connections().told > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let stream = new.get("/").await;
+    assert_eq!(new.answer(stream).await, b"hello");
+}
+
+#[tokio::test]
+async fn first_goaways_are_spread_over_the_pace() {
+    let held = held();
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        clients.push(Client::connect(held.server.address).await);
+    }
+    let before = Instant::now();
+    // 256 steps, of which these connections have the first eight.
+    held.server
+        .control
+        .go_away_existing(Duration::from_millis(256 * 20));
+    let mut times = Vec::new();
+    for client in &mut clients {
+        client.frame_of(GOAWAY).await;
+        times.push(before.elapsed().as_millis());
+    }
+    assert!(times[7] >= 140, "{times:?}");
+    assert!(times[0] < times[7], "{times:?}");
+}
+
+#[tokio::test]
+async fn who_says_nothing_or_half_a_preface_is_bounded() {
+    let held = held();
+    let mut sockets = Vec::new();
+    for part in [0, 1, 3, 5, 23] {
+        let mut socket = held.server.connect().await;
+        socket.write_all(&PREFACE[..part]).await.expect("it reads");
+        sockets.push(socket);
+    }
+    within(async {
+        while held.server.control.connections().open < sockets.len() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let before = Instant::now();
+    within(held.server.control.close_listener()).await;
+    within(held.server.control.final_goaways(FINAL_GOAWAY_MAX)).await;
+    held.server.end().await;
+    let most = HANDSHAKE_DRAINING_MAX + Duration::from_millis(500);
+    assert!(before.elapsed() < most, "{:?}", before.elapsed());
+    for mut socket in sockets {
+        // HTTP/2's own SETTINGS may have come; no answer has.
+        let _ = rest(&mut socket).await;
+    }
+}
+
+#[tokio::test]
+async fn a_preface_that_comes_after_the_leave_is_told_and_served() {
+    let held = held();
+    let mut socket = held.server.connect().await;
+    socket.write_all(&PREFACE[..1]).await.expect("it reads");
+    within(held.server.control.close_listener()).await;
+    let control = held.server.control.clone();
+    let told = tokio::spawn(async move { control.final_goaways(FINAL_GOAWAY_MAX).await });
+    let mut client = Client::resume(socket, 1).await;
+    let stream = client.get("/").await;
+    assert_eq!(client.answer(stream).await, b"hello");
+    client.pong().await;
+    within(told).await.expect("no panic");
+    client.rest().await;
+    held.server.end().await;
+}
+
+#[tokio::test]
+async fn what_was_answered_is_flushed_before_the_server_ends() {
+    let held = held();
+    let mut client = Client::connect(held.server.address).await;
+    let stream = client.get("/large").await;
+    held.server.idle_after(1).await;
+    within(held.server.control.close_listener()).await;
+    client.pong().await;
+    let control = held.server.control.clone();
+    tokio::spawn(async move { control.final_goaways(Duration::from_millis(10)).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(
+        !held.server.ended.is_finished(),
+        "most of it waits for window"
+    );
+    // 65,535 bytes is what the peer has granted so far.
+    let more = (1_u32 << 21).to_be_bytes();
+    client.send(8, 0, 0, &more).await;
+    client.send(8, 0, stream, &more).await;
+    assert_eq!(client.answer(stream).await.len(), 1 << 20);
+    client.rest().await;
+    held.server.end().await;
+}
