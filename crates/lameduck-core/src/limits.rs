@@ -188,9 +188,14 @@ pub const CLIENT_STREAMS_MAX: u32 = 100;
 pub const CLIENT_WINDOW_BYTES: u32 = 2 << 20;
 /// The same for all streams of a connection, in bytes; two stalled readers leave room for others.
 pub const CLIENT_CONNECTION_WINDOW_BYTES: u32 = 5 << 20;
-/// Streams given up whose late frames a caller's connection still expects: a whole connection's
-/// worth of deadlines, twice, before late answers would count as the peer's errors.
-pub const CLIENT_RESETS_REMEMBERED: usize = 2 * CLIENT_STREAMS_MAX as usize;
+/// Streams given up whose late frames a caller's connection still expects, so that they are no
+/// error of the peer's: some waves of deadlines on a full connection.
+pub const CLIENT_RESETS_REMEMBERED: usize = 1_000;
+/// For how long: a server that was frozen answers what it had read as soon as it goes on.
+pub const CLIENT_RESET_MEMORY: Duration = Duration::from_secs(30);
+/// A caller opens no stream above this id on one connection. Ids end at 2^31 - 1 (RFC 9113, 5.1.1),
+/// which 10,000 calls a second reach in 30 hours; those in flight fit into what is left.
+pub const STREAM_ID_LAST: u32 = 0x7fff_ffff - 2 * 10_000;
 /// Bytes that the peer's kernel has not acknowledged for this long end a caller's connection
 /// (TCP_USER_TIMEOUT): the time after which silence makes an endpoint unavailable.
 pub const TCP_UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(5);

@@ -340,9 +340,13 @@ impl Directory {
         };
         let stone = self.tombstones.get(endpoint.incarnation);
         let closed = stone.is_some_and(|stone| !is_health_made(stone));
-        // Who starts while an instance is closing may use it as a last resort: dialled once.
+        // Who starts while an instance is closing may use it as a last resort: dialled once. A
+        // registry that still says "serving" may be dead or late: the next life at that address
+        // is then found by dialling, or a restart of everybody would leave nobody.
         let announced = support.closing && !endpoint.was_up;
-        let allowed = support.listed && (!closed || support.open || announced);
+        let over =
+            closed && support.closing && !announced && !mutant!("directory/closing-ends-dials");
+        let allowed = support.listed && (support.open || !over);
         if endpoint.dialling != allowed {
             self.out.push_back(Output::Dialling {
                 endpoint: id,

@@ -240,11 +240,13 @@ fn a_mark_takes_the_life_out_and_it_stays_out() {
     check(
         two_up(),
         vec![mark(life(1))],
-        &[
-            "life 1.0 closing by Mark",
-            "dial 0 false",
-            "life 1.0 is LastResort",
-        ],
+        &["life 1.0 closing by Mark", "life 1.0 is LastResort"],
+    );
+    // The registry follows: there is nothing to be found at that address any more.
+    check(
+        after(two_up(), [mark(life(1))]),
+        vec![change(vec![closing(1, A, life(1))], &[])],
+        &["dial 0 false"],
     );
     // Late data of the old life: the same registration anew, and once it is gone, again.
     let marked = after(two_up(), [mark(life(1))]);
@@ -276,23 +278,13 @@ fn c32_resume_lifts_the_mark() {
     check(
         marked.clone(),
         vec![says(0, resumed(1))],
-        &[
-            "became 0 life 1.1",
-            "life 1.1 lifted",
-            "dial 0 true",
-            "life 1.1 is Ready",
-        ],
+        &["became 0 life 1.1", "life 1.1 lifted", "life 1.1 is Ready"],
     );
     let listed = entry(3, A, Incarnation::Life(resumed(1)));
     check(
         marked.clone(),
         vec![change(vec![listed], &[])],
-        &[
-            "became 0 life 1.1",
-            "life 1.1 lifted",
-            "dial 0 true",
-            "life 1.1 is Ready",
-        ],
+        &["became 0 life 1.1", "life 1.1 lifted", "life 1.1 is Ready"],
     );
     // A late statement of the past takes nothing back.
     let resumed = after(marked, [says(0, resumed(1))]);
@@ -391,6 +383,17 @@ fn a_restart_that_the_registry_does_not_know_of() {
 }
 
 #[test]
+fn everybody_restarts_in_place_while_the_registry_is_dead() {
+    let next = Life::first(BootId::from_bits(9));
+    let gone = after(two_up(), [mark(life(1)), down(0)]);
+    check(
+        gone,
+        after(vec![says(0, next)], up(0)),
+        &["became 0 life 9.0", "life 9.0 is Ready"],
+    );
+}
+
+#[test]
 fn somebody_else_lives_there() {
     let stranger = Life::first(BootId::from_bits(9));
     let wrong = Input::Identified {
@@ -472,10 +475,7 @@ fn a_tombstone_ends_with_its_time() {
     directory.handle_timeout(at - Duration::from_nanos(1));
     assert_eq!(outputs(&mut directory), [""; 0]);
     directory.handle_timeout(at);
-    assert_eq!(
-        outputs(&mut directory),
-        ["dial 0 true", "life 1.0 is Ready"]
-    );
+    assert_eq!(outputs(&mut directory), ["life 1.0 is Ready"]);
     assert_eq!(directory.deadline(), None);
 }
 

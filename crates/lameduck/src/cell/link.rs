@@ -9,6 +9,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
+use lameduck_core::limits::STREAM_ID_LAST;
 use lameduck_core::time::Timestamp;
 use lameduck_registry::driver::Clock;
 use tokio::sync::Notify;
@@ -202,9 +203,13 @@ impl Link {
         self.resets.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The head of a HEADERS frame for `stream` went to the kernel.
+    /// The head of a HEADERS frame for `stream` went to the kernel. Near the last id the connection
+    /// takes no more streams.
     pub(crate) fn note_sent(&self, stream: u32) {
         self.sent.fetch_max(stream, Ordering::AcqRel);
+        if stream >= STREAM_ID_LAST {
+            self.raise(CLOSED);
+        }
     }
 
     /// The task has ended; the first reason given counts.
@@ -265,6 +270,17 @@ mod tests {
             reason(&link);
             assert!(!link.take(), "{:?}", link.state());
         }
+    }
+
+    #[test]
+    fn ids_run_out_without_a_failed_call() {
+        let link = Link::new(1);
+        link.note_sent(STREAM_ID_LAST - 2);
+        assert!(link.take());
+        link.give_back();
+        link.note_sent(STREAM_ID_LAST);
+        assert!(!link.take());
+        assert!(link.state().closed);
     }
 
     #[test]

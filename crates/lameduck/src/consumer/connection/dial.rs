@@ -170,12 +170,7 @@ async fn handshake(
     let local = socket.local_addr().map_err(lost)?;
     let link = Arc::new(Link::new(config.streams_max));
     let watched = Watched::new(socket, Arc::clone(&link));
-    let (send, connection) = h2::client::Builder::new()
-        .enable_push(false)
-        .initial_window_size(limits::CLIENT_WINDOW_BYTES)
-        .initial_connection_window_size(limits::CLIENT_CONNECTION_WINDOW_BYTES)
-        .max_header_list_size(limits::HEADER_BYTES_MAX)
-        .max_concurrent_reset_streams(limits::CLIENT_RESETS_REMEMBERED)
+    let (send, connection) = builder()
         .handshake::<_, Bytes>(watched)
         .await
         .map_err(|error| end_of(&error, &link))?;
@@ -198,6 +193,24 @@ async fn handshake(
         return Err(link.ended().await);
     }
     Ok(unfinished.made())
+}
+
+fn builder() -> h2::client::Builder {
+    let mut builder = h2::client::Builder::new();
+    builder
+        .enable_push(false)
+        .initial_window_size(limits::CLIENT_WINDOW_BYTES)
+        .initial_connection_window_size(limits::CLIENT_CONNECTION_WINDOW_BYTES)
+        .max_header_list_size(limits::HEADER_BYTES_MAX)
+        .max_concurrent_reset_streams(limits::CLIENT_RESETS_REMEMBERED)
+        .reset_stream_duration(limits::CLIENT_RESET_MEMORY)
+        // Late answers to calls that were given up must not cost the calls beside them. h2 counts
+        // small DATA frames and never takes back what came for a stream given up, and it counts
+        // each frame for a stream that it has forgotten; at its own limits it ends the connection.
+        // The windows above bound what an unread answer can hold.
+        .data_frame_budget(usize::MAX)
+        .max_local_error_reset_streams(None);
+    builder
 }
 
 struct AbortUnlessMade(Option<Connection>);

@@ -111,6 +111,12 @@ impl CallError {
         }
     }
 
+    /// Whether the request itself is the reason, so that no other endpoint would do better.
+    #[must_use]
+    pub fn is_own_fault(&self) -> bool {
+        matches!(self.cause, Cause::Request | Cause::RequestBody)
+    }
+
     /// The code that callers see, by gRPC's table of HTTP/2 error codes ("gRPC over HTTP/2",
     /// Errors). A lost connection is UNAVAILABLE; the proof is not in the code.
     #[must_use]

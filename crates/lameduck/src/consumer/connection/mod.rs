@@ -67,7 +67,7 @@ pub enum End {
 pub struct State {
     /// The peer's last GOAWAY.
     pub going_away: Option<GoAway>,
-    /// This side opens no more streams.
+    /// This side opens no more streams: it was told to close, or its stream ids run out.
     pub closed: bool,
     /// The peer will say no more, or the connection's task has ended.
     pub ended: bool,

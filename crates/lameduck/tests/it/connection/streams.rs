@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use lameduck::consumer::connection::{Connection, End, GoAway};
+use lameduck::core::limits::CLIENT_RESETS_REMEMBERED;
 use tokio::task::JoinSet;
 
 use super::{dial, head, pair, unary, whole};
@@ -256,4 +257,47 @@ async fn dropped_handles_close_and_abort_cuts() {
     call.await.expect_err("it was cut");
     assert_eq!(connection.ended().await, End::Aborted);
     assert_eq!(connection.state().streams, 0);
+}
+
+#[tokio::test]
+async fn late_answers_do_not_cost_the_connection() {
+    // More than are remembered, and more frames than h2 forgives by itself.
+    const GIVEN_UP: usize = CLIENT_RESETS_REMEMBERED + 1_100;
+    let (connection, mut peer, _listener) = pair(&[]).await;
+    let mut streams = Vec::new();
+    for _ in 0..GIVEN_UP {
+        let call = unary(&connection);
+        streams.push(peer.request().await);
+        drop(call);
+    }
+    for stream in streams {
+        peer.answer(stream, b"late").await;
+    }
+    still_serves(&connection, &mut peer).await;
+}
+
+#[tokio::test]
+async fn small_frames_of_a_slow_reader_or_for_nobody_do_not_cost_the_connection() {
+    const FRAMES: usize = 12_000;
+    let (connection, mut peer, _listener) = pair(&[]).await;
+    for slow in [true, false] {
+        let call = unary(&connection);
+        let stream = peer.request().await;
+        peer.head(stream).await;
+        let body = call.await.expect("a head").into_body();
+        let body = slow.then_some(body);
+        for _ in 0..FRAMES {
+            peer.data(stream, b"x").await;
+        }
+        still_serves(&connection, &mut peer).await;
+        drop(body);
+    }
+}
+
+async fn still_serves(connection: &Connection, peer: &mut Peer) {
+    let call = unary(connection);
+    let stream = peer.request().await;
+    peer.answer(stream, b"answer").await;
+    let body = call.await.expect("a head").into_body();
+    assert_eq!(body.collect().await.expect("an end").to_bytes(), "answer");
 }
