@@ -130,6 +130,16 @@ pub const STORE_TXN_OPS_MAX: usize = 128;
 pub const STORE_TXN_OPS_TOTAL_MAX: usize = 1024;
 /// Bytes of one write request, as etcd has it by default (1.5 MiB).
 pub const STORE_REQUEST_BYTES_MAX: usize = 3 << 19;
+/// Bytes of changes handed to a watcher at once; one revision is never split, so it may be more.
+pub const STORE_READ_BYTES_MAX: usize = 1 << 20;
+/// Changes handed to a watcher at once, likewise.
+pub const STORE_READ_MAX: usize = 1_000;
+/// Connections of the development server; further ones wait in the kernel's queue.
+pub const DEV_CONNECTIONS_MAX: usize = 1_024;
+/// Streams of one of its connections: etcd sets no bound, Go's clients use one for all watches.
+pub const DEV_STREAMS_MAX: u32 = 1_024;
+/// A watcher that asked for it hears this often that nothing has happened, as from etcd.
+pub const WATCH_PROGRESS_INTERVAL: Duration = Duration::from_secs(600);
 /// The shortest lease of the development server: what etcd 3.4 grants with its default timing.
 pub const STORE_LEASE_TTL_MIN: Duration = Duration::from_secs(2);
 /// The longest lease, as etcd has it: 285 years.

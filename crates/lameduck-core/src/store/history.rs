@@ -5,6 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::{Bounds, KeyRange, KeyValue};
+use crate::limits;
 use crate::mutant;
 
 /// What happened to a key.
@@ -103,22 +104,24 @@ impl History {
                 revision: self.compacted,
             });
         }
-        let mut found = Vec::new();
+        let (mut found, mut bytes) = (Vec::new(), 0);
         let oldest = self
             .commits
             .front()
             .map_or(i64::MAX, |commit| commit.revision);
         let skipped = usize::try_from(cursor.next.saturating_sub(oldest)).unwrap_or(0);
         for commit in self.commits.iter().skip(skipped) {
-            if found.len() >= most {
+            if found.len() >= most || bytes >= limits::STORE_READ_BYTES_MAX {
                 break;
             }
+            let before = found.len();
             let wanted = commit.changes.iter().filter(|change| cursor.wants(change));
             if mutant!("store/revisions-stay-whole") {
                 found.extend(wanted.take(1).cloned());
             } else {
                 found.extend(wanted.cloned());
             }
+            bytes += found[before..].iter().map(Change::weight).sum::<usize>();
             cursor.next = commit.revision + 1;
         }
         Ok(found)

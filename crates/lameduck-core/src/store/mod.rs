@@ -239,8 +239,9 @@ impl Store {
         Ok(())
     }
 
-    /// What `cursor` has not seen yet: at least `most` changes where there are so many, but never
-    /// a part of a revision. Nothing where the cursor has seen all or waits for the future.
+    /// What `cursor` has not seen yet: at least `most` changes, or
+    /// [`limits::STORE_READ_BYTES_MAX`], where there are so many, but never a part of a revision.
+    /// Nothing where the cursor has seen all or waits for the future.
     ///
     /// # Errors
     ///

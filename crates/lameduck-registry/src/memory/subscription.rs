@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::task::{Context, Poll};
 
+use lameduck_core::limits;
 use lameduck_core::name::ServiceName;
 use lameduck_core::registry::{Entry, EntryId, Subscription, Update};
 use lameduck_core::store::{Change, ChangeKind, Cursor, Kinds};
 
 use super::{Inner, Memory, record};
-
-/// Changes put into one update: enough for a rolled fleet, little enough to be told soon.
-const CHANGES_AT_ONCE: usize = 1_000;
 
 /// A reader's place. It queues nothing: the store's history is the queue.
 pub(super) struct Reader {
@@ -103,7 +101,7 @@ impl Place {
         service: &ServiceName,
         mut cursor: Cursor,
     ) -> Option<Update> {
-        let Ok(changes) = inner.store.read(&mut cursor, CHANGES_AT_ONCE) else {
+        let Ok(changes) = inner.store.read(&mut cursor, limits::STORE_READ_MAX) else {
             return Some(self.list(inner, service));
         };
         let revision = (cursor.next_revision() - 1).unsigned_abs();

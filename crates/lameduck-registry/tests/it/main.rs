@@ -1,3 +1,5 @@
 //! Tests of the registries from outside.
 
+mod etcdctl;
 mod process;
+mod server;

@@ -1,0 +1,221 @@
+//! The development server: etcd's v3 API on the core's store, in memory, on loopback.
+//!
+//! What clients of registries use of etcd 3.4 works as there, with the same codes and texts: KV,
+//! Lease, Watch, the member list, status. What differs:
+//!
+//! - Nothing is kept: a restart is an empty store at revision 1.
+//! - Leases end on time (etcd: up to half a second late); the shortest is 2 s, as in etcd.
+//! - The past is bounded ([`limits::STORE_HISTORY_MAX`]): older revisions are compacted by themselves.
+//! - The member list names the address that the client came in on.
+//! - Large watch answers are not fragmented; users, snapshots, elections, locks and changes of
+//!   members are UNIMPLEMENTED.
+
+mod kv;
+mod lease;
+mod others;
+mod state;
+mod watch;
+mod wire;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use lameduck_core::limits;
+use lameduck_etcd_proto::etcdserverpb as pb;
+use pb::auth_server::AuthServer;
+use pb::cluster_server::ClusterServer;
+use pb::kv_server::KvServer;
+use pb::lease_server::LeaseServer;
+use pb::maintenance_server::MaintenanceServer;
+use pb::watch_server::WatchServer;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch as signal};
+use tokio::task::JoinSet;
+use tonic::service::Routes;
+use tower_service::Service;
+
+use others::{CameIn, OtherServices};
+use state::State;
+
+/// What a program says when it starts this.
+pub const NOTICE: &str = "this registry is for development: it keeps everything in memory, asks nobody \
+     for a password and listens on loopback only; use etcd in production";
+
+/// One message: the largest write and what is wrapped around it.
+const MESSAGE_BYTES_MAX: usize = limits::STORE_REQUEST_BYTES_MAX + (512 << 10);
+/// After an error of accept (usually: no descriptors left) nothing is accepted for this long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The server, bound and not yet running.
+#[derive(Debug)]
+pub struct DevServer {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl DevServer {
+    /// Binds to a loopback address. Port 0 takes a free one.
+    ///
+    /// # Errors
+    ///
+    /// Any other address ([`io::ErrorKind::InvalidInput`]); an address in use.
+    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+        admit(address)?;
+        let listener = TcpListener::bind(address).await.map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+        })?;
+        Self::new(listener)
+    }
+
+    /// Takes a listener that is bound to a loopback address.
+    ///
+    /// # Errors
+    ///
+    /// Where it is bound to any other ([`io::ErrorKind::InvalidInput`]).
+    pub fn new(listener: TcpListener) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        admit(address)?;
+        Ok(Self { listener, address })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `shutdown` resolves; then all connections are closed, and what was stored is
+    /// gone.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+        let state = Arc::new(State::new(seed()));
+        let routes = routes(&state);
+        tokio::select! {
+            () = accept(&self.listener, &routes, shutdown) => {}
+            () = state.keep_time() => {}
+        }
+    }
+}
+
+/// Serves on `listener` until `shutdown` resolves. See [`DevServer`].
+///
+/// # Errors
+///
+/// Where `listener` is not bound to a loopback address.
+pub async fn serve(listener: TcpListener, shutdown: impl Future<Output = ()>) -> io::Result<()> {
+    DevServer::new(listener)?.run(shutdown).await;
+    Ok(())
+}
+
+fn admit(address: SocketAddr) -> io::Result<()> {
+    if address.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    let message = format!(
+        "{address} is not a loopback address: the development registry has no passwords and listens \
+         on 127.0.0.1 or [::1] only; use etcd where other machines must reach it"
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+}
+
+/// Decides the names of leases, which must not come again after a restart.
+fn seed() -> u64 {
+    // Without randomness the names repeat, which only a client of the last run would notice.
+    getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id()))
+}
+
+fn routes(state: &Arc<State>) -> Routes {
+    let state = || Arc::clone(state);
+    let kv = KvServer::new(kv::KvService(state()));
+    let lease = LeaseServer::new(lease::LeaseService(state()));
+    let watch = WatchServer::new(watch::WatchService(state()));
+    let others = || OtherServices(state());
+    Routes::new(kv.max_decoding_message_size(MESSAGE_BYTES_MAX))
+        .add_service(lease.max_decoding_message_size(MESSAGE_BYTES_MAX))
+        .add_service(watch.max_decoding_message_size(MESSAGE_BYTES_MAX))
+        .add_service(ClusterServer::new(others()))
+        .add_service(MaintenanceServer::new(others()))
+        .add_service(AuthServer::new(others()))
+        .prepare()
+}
+
+async fn accept(listener: &TcpListener, routes: &Routes, shutdown: impl Future<Output = ()>) {
+    let (closing, closed) = signal::channel(());
+    let room = Arc::new(Semaphore::new(limits::DEV_CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let next = async {
+            let permit = Arc::clone(&room).acquire_owned().await;
+            (
+                permit.expect("the semaphore is never closed"),
+                listener.accept().await,
+            )
+        };
+        tokio::select! {
+            () = &mut shutdown => break,
+            Some(_) = connections.join_next() => {}
+            (permit, accepted) = next => match accepted {
+                Ok((stream, _)) => {
+                    let (routes, closed) = (routes.clone(), closed.clone());
+                    connections.spawn(async move {
+                        connection(stream, routes, closed).await;
+                        drop(permit);
+                    });
+                }
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            },
+        }
+    }
+    drop(closing);
+    while connections.join_next().await.is_some() {}
+}
+
+/// Serves one connection until it ends, or for a moment longer than until `closed` does.
+async fn connection(stream: TcpStream, routes: Routes, mut closed: signal::Receiver<()>) {
+    let Ok(address) = stream.local_addr() else {
+        return;
+    };
+    // Without it the answer of a watch waits for the acknowledgement of the last one.
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |mut request: http::Request<Incoming>| {
+        request.extensions_mut().insert(CameIn(address));
+        let mut routes = routes.clone();
+        async move {
+            Ok::<_, Infallible>(
+                routes
+                    .call(request)
+                    .await
+                    .unwrap_or_else(|never| match never {}),
+            )
+        }
+    });
+    let speaks = tokio::time::timeout(limits::HANDSHAKE_MAX, stream.readable());
+    tokio::select! {
+        // One that says nothing must not hold its place for ever.
+        spoke = speaks => if spoke.is_err() { return },
+        _ = closed.changed() => return,
+    }
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits::DEV_STREAMS_MAX)
+        .max_header_list_size(limits::HEADER_BYTES_MAX)
+        .keep_alive_interval(limits::SERVER_PING_INTERVAL)
+        .keep_alive_timeout(limits::SERVER_PING_MAX);
+    let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
+        // Whatever a client does wrong ends its own connection only.
+        _ = &mut serving => return,
+        _ = closed.changed() => serving.as_mut().graceful_shutdown(),
+    }
+    // Watches never end by themselves: what is not done by then is cut.
+    let _ = tokio::time::timeout(limits::CUT_FLUSH, serving).await;
+}
