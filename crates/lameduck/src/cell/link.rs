@@ -115,7 +115,6 @@ impl Link {
             settings: self.settings.load(Ordering::Acquire),
             resets: self.resets.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
-            silence: self.silence(),
         }
     }
 
@@ -154,7 +153,8 @@ impl Link {
         self.until(|_| self.end()).await
     }
 
-    fn silence(&self) -> Duration {
+    /// Time since the last byte was read.
+    pub(crate) fn silence(&self) -> Duration {
         let last = Timestamp::from_nanos(self.last_read.load(Ordering::Relaxed));
         self.clock.now().saturating_since(last)
     }

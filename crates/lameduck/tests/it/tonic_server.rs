@@ -35,6 +35,8 @@ pub async fn start(router: axum::Router) -> (SocketAddr, Running) {
             let _ = stopped.await;
         };
         Server::builder()
+            // Calls given up before they were accepted end the connection at more than 20 otherwise.
+            .http2_max_pending_accept_reset_streams(Some(10_000))
             .add_routes(Routes::from(router))
             .serve_with_incoming_shutdown(incoming, stopped)
             .await

@@ -81,8 +81,6 @@ pub struct State {
     pub resets: u32,
     /// Bytes read.
     pub bytes: u64,
-    /// Time since the last byte was read. No evidence of anything unless an answer is due.
-    pub silence: Duration,
 }
 
 impl State {
@@ -137,6 +135,12 @@ impl Connection {
     #[must_use]
     pub fn state(&self) -> State {
         self.inner.link.state()
+    }
+
+    /// Time since the last byte was read. No evidence of anything unless an answer is due.
+    #[must_use]
+    pub fn silence(&self) -> Duration {
+        self.inner.link.silence()
     }
 
     /// How many streams are open: the load to compare connections by.

@@ -184,3 +184,35 @@ async fn thirty_restarts_at_5_ms() {
 async fn thirty_restarts_at_0_ms() {
     thirty_restarts(Duration::ZERO).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_given_up_at_any_moment_leave_no_slot_behind() {
+    let executed = Arc::new(AtomicU64::new(0));
+    let (address, running) = server(&executed, Duration::from_millis(1)).await;
+    let connection = dial(address).await;
+    let mut callers = JoinSet::new();
+    for caller in 0..CALLERS as u64 {
+        let connection = connection.clone();
+        callers.spawn(async move {
+            let mut answered = 0;
+            for call in 0..100 {
+                // From before the head is sent to after the answer has come.
+                let patience = Duration::from_micros((caller * 97 + call * 53) % 4_000);
+                let slot = connection.reserve().expect("fewer callers than slots");
+                let call = connection.call(slot, &hello(), whole(&[0; 5]));
+                let read = async { call.await.expect("a head").into_body().collect().await };
+                answered += u64::from(tokio::time::timeout(patience, read).await.is_ok());
+            }
+            answered
+        });
+    }
+    let answered: u64 = callers.join_all().await.into_iter().sum();
+    assert!(
+        answered > 0 && answered < CALLERS as u64 * 100,
+        "{answered}"
+    );
+    assert_eq!(connection.state().streams, 0);
+    assert!(connection.state().is_usable());
+    drop(connection);
+    running.stop().await;
+}

@@ -1,6 +1,7 @@
 //! Slots: who gets one, when it comes back, and when no more are given.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::Body as _;
@@ -292,6 +293,19 @@ async fn small_frames_of_a_slow_reader_or_for_nobody_do_not_cost_the_connection(
         still_serves(&connection, &mut peer).await;
         drop(body);
     }
+}
+
+#[tokio::test]
+async fn silence_counts_from_the_last_byte() {
+    let (connection, mut peer, _listener) = pair(&[]).await;
+    let quiet = connection.silence();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(connection.silence() >= quiet + Duration::from_millis(20));
+    let bytes = connection.state().bytes;
+    let waited = connection.silence();
+    still_serves(&connection, &mut peer).await;
+    assert!(connection.state().bytes > bytes);
+    assert!(connection.silence() < waited);
 }
 
 async fn still_serves(connection: &Connection, peer: &mut Peer) {
