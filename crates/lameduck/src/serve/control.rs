@@ -33,26 +33,36 @@ impl Control {
         self.shared
             .announcement
             .rcu(|now| Announcement::closing(now));
+        let below = self.shared.numbers.taken();
+        self.shared.orders.send_if_modified(|orders| {
+            orders.announced.get_or_insert(below);
+            // Noted for later: nobody has to do anything about it now.
+            false
+        });
     }
 
     /// Takes the closing back: answers are not marked any more, and `life`, which is the old one
     /// with a higher epoch, is told in each connection's next answer. Connections that were told to
     /// go still end; the listener must be open.
     pub fn resume(&self, life: Life) {
-        self.shared.orders.send_modify(|orders| orders.hint = None);
+        self.shared.orders.send_modify(|orders| {
+            orders.hint = None;
+            orders.announced = None;
+        });
         self.shared.announcement.rcu(|now| {
             Announcement::of(life, &self.shared.services, now.generation.wrapping_add(1))
         });
     }
 
-    /// Sends the first GOAWAY to the HTTP/2 connections that exist now, spread over `pace` (zero: at
+    /// Sends the first GOAWAY to the HTTP/2 connections that existed when the closing was
+    /// [announced](Self::announce) (that exist now, where it was not), spread over `pace` (zero: at
     /// once). Those accepted later are not told: a client with one static address would redial in a
     /// loop. HTTP/1.1 is told by its answers.
     pub fn go_away_existing(&self, pace: Duration) {
         let below = self.shared.numbers.taken();
         self.shared
             .orders
-            .send_modify(|orders| orders.hint = Some((below, pace)));
+            .send_modify(|orders| orders.hint = Some((orders.announced.unwrap_or(below), pace)));
     }
 
     /// Takes what waits in the kernel's accept queue, then closes the listener. Resolves when that

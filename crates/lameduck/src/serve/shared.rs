@@ -50,6 +50,8 @@ impl Announcement {
 /// from a connection that has acted on it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Orders {
+    /// Connections with a smaller number existed when the closing was announced.
+    pub(super) announced: Option<u64>,
     /// Connections with a smaller number take leave, spread over this time.
     pub(super) hint: Option<(u64, Duration)>,
     /// All take leave, and no new request after this time.
