@@ -1,3 +1,5 @@
 //! A provider from build to report.
 
+mod signals;
 mod whole;
+mod wire;

@@ -1,7 +1,7 @@
 //! The accept loop and its connections, seen from raw sockets and frames.
 
-mod client;
+pub mod client;
 mod goaway;
 mod plain;
 mod refuse;
-mod start;
+pub mod start;
