@@ -38,8 +38,13 @@ impl RetryBudget {
 
     /// Notes a call, which allows a fraction of a retry.
     pub fn deposit(&mut self, now: Timestamp) {
+        self.deposit_many(now, 1);
+    }
+
+    /// Notes several calls at once.
+    pub fn deposit_many(&mut self, now: Timestamp, calls: u64) {
         let slot = self.advance(now);
-        self.calls[slot] += 1;
+        self.calls[slot] += calls;
     }
 
     /// Takes one retry; false where the budget is used up.

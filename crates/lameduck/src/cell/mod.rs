@@ -6,7 +6,11 @@
 pub mod gate;
 mod word;
 
+pub(crate) mod budget;
+pub(crate) mod counter;
+pub(crate) mod endpoint;
 pub(crate) mod link;
 pub(crate) mod streams;
 pub(crate) mod tally;
+pub(crate) mod waiters;
 pub(crate) mod wire;

@@ -1,3 +1,27 @@
 //! The caller's side.
+//!
+//! ```text
+//! registry ─▶ directory task ─▶ View (published, read without a lock) ◀─ Channel::call: pick
+//!                 ▲    │ add, dial, remove                                 │ slot of a Link
+//!                 │    ▼                                                   ▼
+//!                 └─ endpoint task ─▶ Link (a connection, its health Watch, who answers there)
+//! ```
 
 pub mod connection;
+
+mod body;
+mod call;
+mod channel;
+mod directory;
+mod endpoint;
+mod error;
+mod gather;
+mod health;
+mod link;
+mod pick;
+mod watch;
+
+pub use channel::{Channel, ChannelBuilder, Policy};
+pub use error::CallFailed;
+
+pub(crate) use directory::{Directory, Message, Subject};

@@ -1,5 +1,6 @@
 //! The crate against sockets, frames and foreign peers.
 
+mod channel;
 mod connection;
 #[path = "../../examples/greeter/mod.rs"]
 mod greeter;

@@ -69,7 +69,7 @@ impl CallError {
     }
 
     /// A call on a handle that was closed.
-    pub(super) fn closed() -> Self {
+    pub(in crate::consumer) fn closed() -> Self {
         Self::new(Proof::NeverLeft, Cause::Closed, None)
     }
 

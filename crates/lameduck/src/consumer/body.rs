@@ -1,0 +1,94 @@
+//! An answer's body on its way to the application.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::connection::Body;
+use super::error;
+use super::link::Link;
+use super::pick::InFlight;
+
+/// The body of an answer: freed of marks, counted to its end, ended by its call's deadline.
+#[derive(Debug)]
+pub(super) struct AnswerBody {
+    // Dropped in this order: the stream's slot is free before the count says so.
+    inner: Option<Body>,
+    in_flight: Option<InFlight>,
+    link: Arc<Link>,
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl AnswerBody {
+    pub(super) fn new(inner: Body, link: Arc<Link>) -> Self {
+        Self {
+            inner: Some(inner),
+            in_flight: None,
+            link,
+            deadline: None,
+        }
+    }
+
+    /// The same, counted as a call and ended at `deadline`.
+    pub(super) fn of_call(mut self, in_flight: InFlight, deadline: Option<Instant>) -> Self {
+        self.in_flight = Some(in_flight);
+        self.deadline = deadline.map(|at| Box::pin(sleep_until(at)));
+        self
+    }
+
+    fn end(&mut self) {
+        self.inner = None;
+        self.in_flight = None;
+        self.deadline = None;
+    }
+
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<tonic::Status> {
+        match &mut self.deadline {
+            Some(sleep) => sleep.as_mut().poll(cx).map(|()| error::deadline()),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl http_body::Body for AnswerBody {
+    type Data = Bytes;
+    type Error = tonic::Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+        let this = self.get_mut();
+        let Some(inner) = &mut this.inner else {
+            return Poll::Ready(None);
+        };
+        let Poll::Ready(frame) = Pin::new(inner).poll_frame(cx) else {
+            let status = ready!(this.poll_deadline(cx));
+            this.end();
+            return Poll::Ready(Some(Err(status)));
+        };
+        let mut frame = frame;
+        if let Some(Ok(frame)) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            // A refusal comes in a head alone: what has trailers after data was processed.
+            this.link.read(trailers);
+        }
+        if !matches!(&frame, Some(Ok(frame)) if frame.is_data()) {
+            this.end();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}

@@ -1,0 +1,331 @@
+//! One endpoint: what calls see of it, and the task that keeps it connected.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use lameduck_core::directory::{EndpointId, Input as DirectoryInput};
+use lameduck_core::endpoint::{Endpoint as Machine, Input, Output};
+use lameduck_core::event::Event;
+use lameduck_core::instance::Incarnation;
+use lameduck_core::machine::Ticket;
+use lameduck_core::name::{Address, Host};
+use lameduck_registry::driver::drive;
+use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel};
+use tokio::sync::watch as watch_channel;
+
+use super::connection::{Connection, DialConfig, Slot};
+use super::directory::{Message, Shared};
+use super::link::Link;
+use super::watch::{self, WatchHandle};
+use crate::cell::endpoint::EndpointCell;
+
+/// What calls see of an endpoint.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(super) id: EndpointId,
+    pub(super) address: Address,
+    pub(super) incarnation: ArcSwap<Incarnation>,
+    pub(super) cell: EndpointCell,
+    pub(super) directory: Arc<Shared>,
+    /// Those that take calls.
+    links: ArcSwap<Vec<Arc<Link>>>,
+    /// Why it was not reached last.
+    failure: ArcSwapOption<String>,
+    /// Whether it counts as closing, so that its Watches look for a Resume.
+    closing: watch_channel::Sender<bool>,
+    inbox: UnboundedSender<Input>,
+}
+
+impl Endpoint {
+    /// A new endpoint; its task dials it at once and lives until it is removed and idle.
+    pub(super) fn start(
+        directory: Arc<Shared>,
+        id: EndpointId,
+        address: Address,
+        incarnation: Incarnation,
+    ) -> Arc<Self> {
+        let (inbox, inputs) = unbounded_channel();
+        let weak = inbox.downgrade();
+        let endpoint = Arc::new(Self {
+            id,
+            address,
+            incarnation: ArcSwap::from_pointee(incarnation),
+            cell: EndpointCell::default(),
+            directory,
+            links: ArcSwap::default(),
+            failure: ArcSwapOption::empty(),
+            closing: watch_channel::Sender::new(false),
+            inbox,
+        });
+        let hub = &endpoint.directory.hub;
+        let machine = Machine::new(hub.seed());
+        let clock = hub.clock();
+        let mut effects = Effects::new(Arc::clone(&endpoint), weak);
+        tokio::spawn(async move {
+            drive(machine, clock, inputs, |output| effects.perform(output)).await;
+        });
+        endpoint
+    }
+
+    /// Tells the endpoint's machine something.
+    pub(super) fn input(&self, input: Input) {
+        // Nobody listens any more where the endpoint is removed and idle.
+        let _ = self.inbox.send(input);
+    }
+
+    /// Says whether it counts as closing.
+    pub(super) fn count_as_closing(&self, closing: bool) {
+        self.closing.send_if_modified(|now| {
+            let before = std::mem::replace(now, closing);
+            before != closing
+        });
+    }
+
+    /// Follows whether it counts as closing.
+    pub(super) fn follow_closing(&self) -> watch_channel::Receiver<bool> {
+        self.closing.subscribe()
+    }
+
+    /// Tells the directory's machine something.
+    pub(super) fn tell(&self, input: DirectoryInput) {
+        self.directory.send(Message::Input(input));
+    }
+
+    /// Whether a stream is free on any connection.
+    pub(super) fn has_room(&self) -> bool {
+        let links = self.links.load();
+        links.iter().any(|link| link.connection.state().has_room())
+    }
+
+    /// Whether any connection takes calls, now or once others are done.
+    pub(super) fn is_usable(&self) -> bool {
+        let links = self.links.load();
+        links.iter().any(|link| link.connection.state().is_usable())
+    }
+
+    /// A stream on the connection with the fewest open.
+    pub(super) fn reserve(&self) -> Option<(Arc<Link>, Slot)> {
+        let links = self.links.load();
+        let least = match links.as_slice() {
+            [] => None,
+            [only] => Some(only),
+            several => several.iter().min_by_key(|link| {
+                let state = link.connection.state();
+                (!state.has_room(), state.streams)
+            }),
+        }?;
+        let slot = least.connection.reserve()?;
+        Some((Arc::clone(least), slot))
+    }
+
+    /// Its life, as the directory knows it.
+    pub(super) fn incarnation(&self) -> Incarnation {
+        **self.incarnation.load()
+    }
+
+    /// Why it was not reached last, if it was not.
+    pub(super) fn failure(&self) -> Option<Arc<String>> {
+        self.failure.load_full()
+    }
+}
+
+/// A connection that the machine knows.
+#[derive(Debug)]
+struct Attached {
+    link: Arc<Link>,
+    watch: Option<WatchHandle>,
+}
+
+/// Dialled connections that the machine has not accepted yet. A lock, since a dial's task hands
+/// them over; never held across an await.
+type Dialled = Arc<Mutex<BTreeMap<Ticket, Connection>>>;
+
+struct Effects {
+    endpoint: Arc<Endpoint>,
+    /// Weak, so that what is sent later does not keep the task alive.
+    inbox: WeakUnboundedSender<Input>,
+    dialled: Dialled,
+    attached: BTreeMap<Ticket, Attached>,
+}
+
+impl Effects {
+    fn new(endpoint: Arc<Endpoint>, inbox: WeakUnboundedSender<Input>) -> Self {
+        Self {
+            endpoint,
+            inbox,
+            dialled: Dialled::default(),
+            attached: BTreeMap::new(),
+        }
+    }
+
+    fn perform(&mut self, output: Output) -> ControlFlow<()> {
+        match output {
+            Output::Dial(ticket) => self.dial(ticket),
+            Output::Watch(ticket) => self.attach(ticket),
+            Output::Use(ticket) => self.publish(Some(ticket), None),
+            Output::Retire(ticket) => self.retire(ticket),
+            Output::Close(ticket) => drop(self.take_dialled(ticket)),
+            Output::Cut(ticket) => self.cut(ticket),
+            Output::Link { up } => self.endpoint.tell(DirectoryInput::Link {
+                endpoint: self.endpoint.id,
+                up,
+            }),
+            Output::PeerEnded => self.endpoint.tell(DirectoryInput::PeerEnded {
+                endpoint: self.endpoint.id,
+            }),
+            Output::Done => return ControlFlow::Break(()),
+        }
+        self.forget_ended();
+        ControlFlow::Continue(())
+    }
+
+    fn dial(&self, ticket: Ticket) {
+        let (inbox, dialled) = (self.inbox.clone(), Arc::clone(&self.dialled));
+        let endpoint = Arc::clone(&self.endpoint);
+        tokio::spawn(async move {
+            let config = DialConfig::new(endpoint.directory.authority(&endpoint.address));
+            let input = match dial(&endpoint.address, &config).await {
+                Ok(connection) => {
+                    endpoint.failure.store(None);
+                    lock(&dialled).insert(ticket, connection);
+                    Input::Dialled(ticket)
+                }
+                Err(why) => {
+                    endpoint.failure.store(Some(Arc::new(why)));
+                    Input::Failed(ticket)
+                }
+            };
+            if let Some(inbox) = inbox.upgrade() {
+                // Not taken where the endpoint is gone: then so is the connection, with its map.
+                let _ = inbox.send(input);
+            }
+        });
+    }
+
+    fn take_dialled(&self, ticket: Ticket) -> Option<Connection> {
+        lock(&self.dialled).remove(&ticket)
+    }
+
+    /// Makes a link of a dialled connection: follows its end, asks for its health.
+    fn attach(&mut self, ticket: Ticket) {
+        let Some(connection) = self.take_dialled(ticket) else {
+            return;
+        };
+        self.follow(ticket, &connection);
+        let link = Arc::new(Link::new(Arc::clone(&self.endpoint), connection));
+        let asks = self.endpoint.directory.hub.asks_health();
+        let watch = asks.then(|| watch::start(Arc::clone(&link), ticket));
+        if watch.is_none() {
+            watch::answered(&self.endpoint, ticket, true);
+        }
+        self.attached.insert(ticket, Attached { link, watch });
+    }
+
+    /// Tells the machine when the connection goes away, and when it is gone.
+    fn follow(&self, ticket: Ticket, connection: &Connection) {
+        let (inbox, connection) = (self.inbox.clone(), connection.clone());
+        let endpoint = Arc::clone(&self.endpoint);
+        let ended = connection.ended();
+        let send = move |input| {
+            if let Some(inbox) = inbox.upgrade() {
+                // As above.
+                let _ = inbox.send(input);
+            }
+        };
+        tokio::spawn(async move {
+            let state = connection.unusable().await;
+            drop(connection);
+            if state.going_away.is_some() || !(state.ended || state.closed) {
+                send(Input::GoAway(ticket));
+            }
+            let end = ended.await;
+            endpoint.directory.hub.emit(&Event::Disconnected {
+                address: endpoint.address.clone(),
+                reason: format!("{end:?}"),
+            });
+            send(Input::Ended(ticket));
+        });
+    }
+
+    /// Publishes which connections take calls: what was there, plus one, less one.
+    fn publish(&self, more: Option<Ticket>, less: Option<Ticket>) {
+        let link = |ticket: Option<Ticket>| {
+            ticket.and_then(|ticket| self.attached.get(&ticket).map(|one| Arc::clone(&one.link)))
+        };
+        let (more, less) = (link(more), link(less));
+        let before = self.endpoint.links.load();
+        let kept = before
+            .iter()
+            .filter(|one| less.as_ref().is_none_or(|less| !Arc::ptr_eq(less, one)));
+        let links: Vec<Arc<Link>> = kept.cloned().chain(more).collect();
+        self.endpoint.links.store(Arc::new(links));
+        self.endpoint.directory.waiters.wake_all();
+    }
+
+    fn retire(&mut self, ticket: Ticket) {
+        self.publish(None, Some(ticket));
+        if let Some(attached) = self.attached.get_mut(&ticket) {
+            // Dropping the handle cancels the Watch: an open stream keeps a connection open.
+            attached.watch = None;
+            attached.link.connection.close();
+        }
+    }
+
+    fn cut(&mut self, ticket: Ticket) {
+        self.publish(None, Some(ticket));
+        if let Some(attached) = self.attached.remove(&ticket) {
+            attached.link.connection.abort();
+        }
+    }
+
+    /// Connections that have ended are of no use to anybody.
+    fn forget_ended(&mut self) {
+        let ended: Vec<Ticket> = self
+            .attached
+            .iter()
+            .filter(|(_, one)| one.link.connection.state().ended)
+            .map(|(ticket, _)| *ticket)
+            .collect();
+        for ticket in ended {
+            self.publish(None, Some(ticket));
+            self.attached.remove(&ticket);
+        }
+    }
+}
+
+impl Drop for Effects {
+    fn drop(&mut self) {
+        // Links hold their endpoint; without this the two would keep each other.
+        self.endpoint.links.store(Arc::default());
+    }
+}
+
+fn lock(dialled: &Dialled) -> std::sync::MutexGuard<'_, BTreeMap<Ticket, Connection>> {
+    // A map of owned values is whole whoever panicked.
+    dialled.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Connects to the first of the host's addresses that answers.
+async fn dial(address: &Address, config: &DialConfig) -> Result<Connection, String> {
+    let name = match address.host() {
+        Host::Name(name) => name,
+        Host::Ip(ip) => {
+            let socket = (*ip, address.port()).into();
+            let dialled = Connection::dial(socket, config).await;
+            return dialled.map_err(|error| error.to_string());
+        }
+    };
+    let found = tokio::net::lookup_host((name.as_str(), address.port()))
+        .await
+        .map_err(|error| format!("{name} cannot be looked up: {error}"))?;
+    let mut why = format!("{name} has no address");
+    for socket in found {
+        match Connection::dial(socket, config).await {
+            Ok(connection) => return Ok(connection),
+            Err(error) => why = error.to_string(),
+        }
+    }
+    Err(why)
+}

@@ -1,0 +1,103 @@
+//! What a call that failed tells its caller.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use lameduck_core::failover::Proof;
+use lameduck_core::failover::attempt::Stop;
+use lameduck_core::instance::Incarnation;
+use lameduck_core::name::Address;
+
+/// Why a call failed on its way, and what is proven of it. It is the source of the
+/// [`tonic::Status`] that the application gets: walk `source()` and downcast.
+///
+/// ```no_run
+/// # fn look(status: &tonic::Status) {
+/// use std::error::Error;
+/// use lameduck::consumer::CallFailed;
+/// let failed = status.source().and_then(|source| source.downcast_ref::<CallFailed>());
+/// let may_have_run = failed.is_none_or(|failed| failed.proof == lameduck::core::failover::Proof::Unknown);
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct CallFailed {
+    /// Where it was placed last; `None` where there was nowhere to place it.
+    pub endpoint: Option<(Address, Incarnation)>,
+    /// How sure it is that it was not processed there.
+    pub proof: Proof,
+    /// Why it was not placed again; `None` where it never was placed at all.
+    pub stop: Option<Stop>,
+    /// How often it was placed.
+    pub placed: u32,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl CallFailed {
+    pub(super) fn placed(
+        endpoint: (Address, Incarnation),
+        proof: Proof,
+        stop: Stop,
+        placed: u32,
+        source: Option<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self {
+            endpoint: Some(endpoint),
+            proof,
+            stop: Some(stop),
+            placed,
+            source,
+        }
+    }
+
+    /// The status for the application, with this error as its source.
+    pub(super) fn into_status(self, code: tonic::Code) -> tonic::Status {
+        let mut status = tonic::Status::new(code, self.to_string());
+        status.set_source(Arc::new(self));
+        status
+    }
+}
+
+impl fmt::Display for CallFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((address, incarnation)) = &self.endpoint {
+            write!(f, "{address} ({incarnation}): ")?;
+        }
+        match &self.source {
+            Some(source) => source.fmt(f)?,
+            None => f.write_str("the server refused the call; it was not processed")?,
+        }
+        match self.stop {
+            None => Ok(()),
+            Some(Stop::Off) => f.write_str(" (failover is switched off)"),
+            Some(Stop::MayHaveRun) => f.write_str(" (not repeated: not declared idempotent)"),
+            Some(Stop::BodyGone) => f.write_str(" (not repeated: its body is gone)"),
+            Some(Stop::Attempts) => write!(f, " (given up after {} attempts)", self.placed),
+            Some(Stop::Budget) => f.write_str(" (not repeated: the retry budget is used up)"),
+        }
+    }
+}
+
+impl Error for CallFailed {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        let source = self.source.as_deref()?;
+        Some(source)
+    }
+}
+
+/// The deadline that the application set has passed.
+pub(super) fn deadline() -> tonic::Status {
+    tonic::Status::deadline_exceeded("the call's deadline has passed")
+}
+
+/// There was nowhere to place the call.
+pub(super) fn nowhere(placed: u32, why: String) -> tonic::Status {
+    let failed = CallFailed {
+        endpoint: None,
+        proof: Proof::NeverLeft,
+        stop: None,
+        placed,
+        source: Some(why.into()),
+    };
+    failed.into_status(tonic::Code::Unavailable)
+}

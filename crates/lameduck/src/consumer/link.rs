@@ -1,0 +1,205 @@
+//! One connection of one endpoint, and who answers on it.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use http::header::HeaderMap;
+use http::request::Parts;
+use http::{HeaderValue, Response};
+use lameduck_core::directory::Input;
+use lameduck_core::event::ClosingSource;
+use lameduck_core::instance::{Incarnation, Life};
+use lameduck_core::limits::MARK_BYTES_MAX;
+
+use super::body::AnswerBody;
+use super::connection::{Connection, Failure, Outgoing, Slot};
+use super::directory::Message;
+use super::endpoint::Endpoint;
+use crate::mark::{self, Identity};
+
+/// Who answers on a connection, as far as it has said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peer {
+    /// Nothing was said: the registry's word counts.
+    Unnamed,
+    /// This life; `closing` once it has said so.
+    Named { life: Life, closing: bool },
+    /// More than one life: a proxy is between, whose marks are somebody else's.
+    Several,
+}
+
+/// One connection of an endpoint.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) connection: Connection,
+    peer: ArcSwap<Peer>,
+}
+
+/// Why a placed call has no answer.
+#[derive(Debug)]
+pub(super) enum Unanswered {
+    /// The connection failed it.
+    Failed(Failure),
+    /// The server said that it refused it before anything was processed.
+    Refused,
+}
+
+impl Link {
+    pub(super) fn new(endpoint: Arc<Endpoint>, connection: Connection) -> Self {
+        Self {
+            endpoint,
+            connection,
+            peer: ArcSwap::from_pointee(Peer::Unnamed),
+        }
+    }
+
+    /// Sends one call and resolves with the head of its answer, read and freed of marks.
+    pub(super) async fn place(
+        self: Arc<Self>,
+        slot: Slot,
+        head: &Parts,
+        body: Outgoing,
+    ) -> Result<Response<AnswerBody>, Unanswered> {
+        let answer = self.connection.call(slot, head, body).await;
+        let mut response = answer.map_err(Unanswered::Failed)?;
+        if self.read(response.headers_mut()) {
+            return Err(Unanswered::Refused);
+        }
+        Ok(response.map(|body| AnswerBody::new(body, self)))
+    }
+
+    /// Reads the marks of a head or of trailers, and takes them away. True where this is a refusal
+    /// to be believed.
+    pub(super) fn read(&self, headers: &mut HeaderMap) -> bool {
+        if let Some(value) = headers.get(&mark::LIFE) {
+            match Identity::from_value(value) {
+                Some(identity) => self.identified(&identity, value),
+                None => self.endpoint.directory.hub.ignored_mark(),
+            }
+        }
+        if let Some(life) = mark::life(headers, &mark::CLOSING) {
+            self.closing(life);
+        }
+        let refused = mark::life(headers, &mark::REFUSED).is_some_and(|life| self.believes(life));
+        mark::strip(headers);
+        refused
+    }
+
+    /// Whether a mark that names `life` is a statement of who was dialled here.
+    fn believes(&self, life: Life) -> bool {
+        match **self.peer.load() {
+            Peer::Named { life: named, .. } => named == life,
+            Peer::Unnamed => **self.endpoint.incarnation.load() == Incarnation::Life(life),
+            Peer::Several => false,
+        }
+    }
+
+    fn identified(&self, identity: &Identity, value: &HeaderValue) {
+        loop {
+            let before = self.peer.load();
+            let Some(after) = after_naming(**before, identity.life) else {
+                return;
+            };
+            let stored = self.peer.compare_and_swap(&*before, Arc::new(after));
+            if !Arc::ptr_eq(&stored, &before) {
+                continue;
+            }
+            if after == Peer::Several {
+                self.endpoint.directory.hub.ignored_mark();
+                return;
+            }
+            return self.endpoint.tell(Input::Identified {
+                endpoint: self.endpoint.id,
+                life: identity.life,
+                right_service: self.serves_ours(identity, value),
+            });
+        }
+    }
+
+    fn serves_ours(&self, identity: &Identity, value: &HeaderValue) -> bool {
+        let Some(service) = self.endpoint.directory.service.as_ref() else {
+            return true;
+        };
+        let service = service.as_str();
+        // A list that is as long as a mark may be has lost its end: no evidence.
+        let cut = value.len() + 3 * service.len() + 1 > MARK_BYTES_MAX;
+        cut || identity.services.is_empty() || identity.services.iter().any(|one| one == service)
+    }
+
+    fn closing(&self, life: Life) {
+        if !self.believes(life) {
+            return self.endpoint.directory.hub.ignored_mark();
+        }
+        let before = self.peer.load();
+        let said = matches!(**before, Peer::Named { closing: true, .. });
+        if said && self.endpoint.cell.is_withheld() {
+            return;
+        }
+        let closing = Arc::new(Peer::Named {
+            life,
+            closing: true,
+        });
+        // Whoever swapped before us has read a mark of this connection too, and tells it itself.
+        self.peer.compare_and_swap(&*before, closing);
+        let endpoint = &self.endpoint;
+        let withheld = endpoint.cell.withhold();
+        let incarnation = Incarnation::Life(life);
+        endpoint.directory.hub.closing(
+            &endpoint.directory.registry,
+            incarnation,
+            ClosingSource::Mark,
+        );
+        endpoint.directory.send(Message::Withheld {
+            endpoint: endpoint.id,
+            withheld,
+        });
+    }
+}
+
+/// What a connection is once `life` has named itself on it; `None` where that is nothing new.
+fn after_naming(before: Peer, life: Life) -> Option<Peer> {
+    let named = Peer::Named {
+        life,
+        closing: false,
+    };
+    match before {
+        Peer::Unnamed => Some(named),
+        Peer::Several => None,
+        Peer::Named { life: known, .. } => match known.order(life) {
+            // A Resume.
+            Some(std::cmp::Ordering::Less) => Some(named),
+            // The same, or an answer from before the Resume.
+            Some(_) => None,
+            None => Some(Peer::Several),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lameduck_core::instance::BootId;
+
+    #[test]
+    fn who_answers_on_a_connection() {
+        let first = Life::first(BootId::from_bits(1));
+        let other = Life::first(BootId::from_bits(2));
+        let named = |life, closing| Peer::Named { life, closing };
+        let cases = [
+            (Peer::Unnamed, first, Some(named(first, false))),
+            (named(first, true), first, None),
+            (
+                named(first, true),
+                first.resumed(),
+                Some(named(first.resumed(), false)),
+            ),
+            (named(first.resumed(), false), first, None),
+            (named(first, false), other, Some(Peer::Several)),
+            (Peer::Several, first, None),
+        ];
+        for (before, life, after) in cases {
+            assert_eq!(after_naming(before, life), after, "{before:?} {life}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Which endpoint takes a call.
+
+use std::sync::Arc;
+
+use lameduck_core::balance;
+use lameduck_core::directory::EndpointId;
+use lameduck_core::event::Tier;
+use lameduck_core::rng::mix;
+
+use super::Policy;
+use super::connection::Slot;
+use super::directory::View;
+use super::endpoint::Endpoint;
+use super::link::Link;
+
+/// One call that counts on its endpoint until this is dropped.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    endpoint: Arc<Endpoint>,
+}
+
+impl InFlight {
+    fn begin(endpoint: Arc<Endpoint>) -> Self {
+        endpoint.cell.enter();
+        Self { endpoint }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.endpoint.cell.leave();
+        self.endpoint.directory.waiters.wake_one();
+    }
+}
+
+/// A place for one call: nothing lies between this and the send.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) link: Arc<Link>,
+    pub(super) slot: Slot,
+    pub(super) in_flight: InFlight,
+    pub(super) tier: Tier,
+}
+
+/// What a look at the view gives.
+#[derive(Debug)]
+pub(super) enum Pick {
+    /// A place.
+    Place(Box<Place>),
+    /// All that could take it have no stream free; this one may be given another connection.
+    Full(Arc<Endpoint>),
+    /// Nothing can take it now.
+    Nothing,
+}
+
+/// Chooses among the ready; among those that are closing or unlisted only where none is ready.
+/// Endpoints that have failed this very call come after all others of their tier.
+pub(super) fn pick(view: &View, policy: Policy, turn: u64, tried: &[EndpointId]) -> Pick {
+    let ready = Group {
+        members: &view.ready,
+        wanted: |endpoint| !endpoint.cell.is_withheld(),
+        tier: Tier::Ready,
+    };
+    let spare = Group {
+        members: &view.spare,
+        wanted: |_| true,
+        tier: Tier::LastResort,
+    };
+    for group in [ready, spare] {
+        match group.pick(policy, turn, tried) {
+            Pick::Nothing => {}
+            found => return found,
+        }
+    }
+    Pick::Nothing
+}
+
+struct Group<'a> {
+    members: &'a [Arc<Endpoint>],
+    wanted: fn(&Endpoint) -> bool,
+    tier: Tier,
+}
+
+impl Group<'_> {
+    fn pick(&self, policy: Policy, turn: u64, tried: &[EndpointId]) -> Pick {
+        let untried = |endpoint: &Endpoint| !tried.contains(&endpoint.id);
+        // Each round that finds a member whose room is gone by now has lost a race; so many are
+        // lost only where there is none.
+        for _ in 0..=self.members.len() {
+            let roomy = |endpoint: &Endpoint| (self.wanted)(endpoint) && endpoint.has_room();
+            let chosen = self
+                .choose(policy, turn, |one| roomy(one) && untried(one))
+                .or_else(|| self.choose(policy, turn, roomy));
+            let Some(endpoint) = chosen else {
+                break;
+            };
+            if let Some((link, slot)) = endpoint.reserve() {
+                return Pick::Place(Box::new(Place {
+                    link,
+                    slot,
+                    in_flight: InFlight::begin(Arc::clone(endpoint)),
+                    tier: self.tier,
+                }));
+            }
+        }
+        let usable = |endpoint: &Endpoint| (self.wanted)(endpoint) && endpoint.is_usable();
+        match self.choose(policy, turn, usable) {
+            Some(endpoint) => Pick::Full(Arc::clone(endpoint)),
+            None => Pick::Nothing,
+        }
+    }
+
+    fn choose(
+        &self,
+        policy: Policy,
+        turn: u64,
+        usable: impl Fn(&Endpoint) -> bool,
+    ) -> Option<&Arc<Endpoint>> {
+        let count = self.members.len();
+        let usable = |index: usize| usable(&self.members[index]);
+        let index = match policy {
+            Policy::P2c => balance::p2c(mix(turn), count, |index| {
+                usable(index).then(|| self.members[index].cell.in_flight())
+            }),
+            Policy::RoundRobin => balance::round_robin(turn, count, usable),
+        };
+        index.map(|index| &self.members[index])
+    }
+}

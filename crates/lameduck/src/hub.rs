@@ -1,0 +1,424 @@
+//! The one value that a program's channels share.
+//!
+//! Nothing in lameduck is global: registries, tombstones, directories and retry budgets belong to a
+//! [`Hub`]. A closing statement that one channel hears reaches every directory of its hub.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use lameduck_core::directory::{Input, Tombstones};
+use lameduck_core::event::{ClosingSource, Event};
+use lameduck_core::instance::Incarnation;
+use lameduck_core::name::{NameError, ServiceName, Target};
+use lameduck_core::registry::{Registry, RegistryError, Schemes};
+use lameduck_core::rng::Rng;
+use lameduck_registry::driver::Clock;
+
+use crate::cell::counter::Counter;
+use crate::consumer::{Channel, ChannelBuilder, Directory, Message, Subject};
+use crate::observe::{Events, Observer};
+
+/// Why a target cannot be followed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// It cannot be read.
+    Name(NameError),
+    /// It names a registry that is not known here, or that refuses what it was given.
+    Registry(RegistryError),
+    /// It names a registry but no service.
+    NoService {
+        /// The target as it was typed.
+        target: String,
+    },
+}
+
+impl fmt::Display for TargetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(error) => error.fmt(f),
+            Self::Registry(error) => error.fmt(f),
+            Self::NoService { target } => write!(
+                f,
+                "target {target:?} names no service; write {target}?key=SERVICE"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for TargetError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Name(error) => Some(error),
+            Self::Registry(error) => Some(error),
+            Self::NoService { .. } => None,
+        }
+    }
+}
+
+impl From<NameError> for TargetError {
+    fn from(error: NameError) -> Self {
+        Self::Name(error)
+    }
+}
+
+impl From<RegistryError> for TargetError {
+    fn from(error: RegistryError) -> Self {
+        Self::Registry(error)
+    }
+}
+
+/// A program's registry connections, directories, tombstones and retry budgets. Cheap to clone;
+/// clones are the same hub. What nobody uses any more ends by itself.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let hub = lameduck::Hub::new();
+/// let orders = hub.channel("etcd:///127.0.0.1:2379?key=orders")?;
+/// let stock = hub
+///     .channel_builder("etcd:///127.0.0.1:2379?key=stock")
+///     .idempotent("/stock.v1.Stock/Count")
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Hub {
+    handle: Arc<HubHandle>,
+}
+
+/// What the hub's directories and calls share with it.
+pub(crate) struct HubHandle {
+    schemes: Schemes,
+    events: Events,
+    clock: Clock,
+    asks_health: bool,
+    /// Marks that nobody believed: malformed, of another life than was dialled, through a proxy.
+    ignored_marks: Counter,
+    state: Mutex<State>,
+}
+
+/// Control plane: a lock that is never held across an await.
+#[derive(Default)]
+struct State {
+    registries: BTreeMap<String, Weak<dyn Registry>>,
+    directories: BTreeMap<String, Followed>,
+    /// Closing statements, by registry where the life has no name of its own.
+    tombstones: BTreeMap<Option<String>, Tombstones>,
+    rng: Option<Rng>,
+}
+
+struct Followed {
+    registry: String,
+    directory: Weak<Directory>,
+}
+
+impl Default for Hub {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Hub {
+    /// A hub that knows the registries which are compiled in.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// A hub that differs from the usual one.
+    pub fn builder() -> HubBuilder {
+        HubBuilder {
+            schemes: None,
+            observers: Vec::new(),
+            asks_health: true,
+        }
+    }
+
+    /// A channel to the service that `target` names. Must be called within a tokio runtime, on
+    /// which it runs. Nothing is waited for: calls wait for their endpoint themselves.
+    ///
+    /// # Errors
+    /// [`TargetError`] where the target cannot be read, names no known registry or no service.
+    /// A registry that is down is none: its directory is empty until it is back.
+    pub fn channel(&self, target: &str) -> Result<Channel, TargetError> {
+        self.channel_builder(target).build()
+    }
+
+    /// A channel with more to say about it.
+    pub fn channel_builder(&self, target: &str) -> ChannelBuilder {
+        ChannelBuilder::to_target(self.clone(), target)
+    }
+
+    /// A channel to `service` in a registry that the program has at hand, such as a
+    /// [`Memory`](lameduck_registry::memory::Memory) shared with a provider.
+    pub fn channel_builder_with(
+        &self,
+        registry: Arc<dyn Registry>,
+        service: ServiceName,
+    ) -> ChannelBuilder {
+        ChannelBuilder::to_service(self.clone(), registry, service)
+    }
+
+    /// How many marks on answers were not believed: malformed, of another life than the one that
+    /// was dialled, or of several lives on one connection (a proxy is between).
+    #[must_use]
+    pub fn ignored_marks(&self) -> u64 {
+        self.handle.ignored_marks.count()
+    }
+
+    /// The directory for a target, shared by all channels to it.
+    pub(crate) fn directory(&self, text: &str) -> Result<Arc<Directory>, TargetError> {
+        let target: Target = text.parse()?;
+        let registry_key = registry_key(&target);
+        let service = target.service().cloned();
+        let mut state = self.handle.lock();
+        let registry = match state.registries.get(&registry_key).and_then(Weak::upgrade) {
+            Some(registry) => registry,
+            None => self.handle.schemes.connect(&target)?,
+        };
+        let weak = Arc::downgrade(&registry);
+        state.registries.insert(registry_key.clone(), weak);
+        let subscribed = match &service {
+            Some(service) => service.clone(),
+            // A list of addresses is the same whatever it is asked for.
+            None if target.scheme() == "direct" => "direct".parse()?,
+            None => {
+                return Err(TargetError::NoService {
+                    target: text.to_owned(),
+                });
+            }
+        };
+        let subject = Subject {
+            registry,
+            registry_key,
+            subscribed,
+            service,
+        };
+        Ok(self.follow(&mut state, subject))
+    }
+
+    /// The directory for a service in a registry at hand.
+    pub(crate) fn directory_in(
+        &self,
+        registry: &Arc<dyn Registry>,
+        service: &ServiceName,
+    ) -> Arc<Directory> {
+        let subject = Subject {
+            registry: Arc::clone(registry),
+            // The directory holds the registry, so that its place is its own as long as that lasts.
+            registry_key: format!("at {:p}", Arc::as_ptr(registry)),
+            subscribed: service.clone(),
+            service: Some(service.clone()),
+        };
+        self.follow(&mut self.handle.lock(), subject)
+    }
+
+    fn follow(&self, state: &mut State, subject: Subject) -> Arc<Directory> {
+        let registry = subject.registry_key.clone();
+        let key = format!("{registry} {}", subject.subscribed);
+        let known = state.directories.get(&key);
+        if let Some(directory) = known.and_then(|one| one.directory.upgrade()) {
+            return directory;
+        }
+        let tombstones = state.tombstones_for(&registry);
+        let started = Directory::start(Arc::clone(&self.handle), subject, tombstones);
+        let directory = Arc::new(started);
+        state.forget_unused();
+        let followed = Followed {
+            registry,
+            directory: Arc::downgrade(&directory),
+        };
+        state.directories.insert(key, followed);
+        directory
+    }
+}
+
+/// A registry's name within a hub: everything in its target but the service.
+fn registry_key(target: &Target) -> String {
+    let mut hosts = target.hosts().to_vec();
+    hosts.sort();
+    let parameters = target.parameters();
+    format!("{}://{} {parameters:?}", target.scheme(), hosts.join(","))
+}
+
+impl HubHandle {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every step on it leaves it whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Randomness for one more machine.
+    pub(crate) fn seed(&self) -> u64 {
+        let mut state = self.lock();
+        let seeded = || Rng::from_seed(getrandom::u64().unwrap_or_default());
+        state.rng.get_or_insert_with(seeded).next_u64()
+    }
+
+    /// Whether connections are asked for their health.
+    pub(crate) fn asks_health(&self) -> bool {
+        self.asks_health
+    }
+
+    /// A mark was not believed.
+    pub(crate) fn ignored_mark(&self) {
+        self.ignored_marks.add();
+    }
+
+    /// Says that something happened.
+    pub(crate) fn emit(&self, event: &Event) {
+        self.events.emit(event);
+    }
+
+    /// Says that something happened which happens with every call: made only if somebody looks.
+    pub(crate) fn emit_often(&self, event: impl FnOnce() -> Event) {
+        if self.events.is_observed() {
+            self.events.emit(&event());
+        }
+    }
+
+    /// A life is closing: remembered for directories to come, told to all there are, in `registry`
+    /// alone where the life has no name of its own.
+    pub(crate) fn closing(&self, registry: &str, incarnation: Incarnation, source: ClosingSource) {
+        let now = self.clock.now();
+        let scope = scope(registry, incarnation);
+        let mut state = self.lock();
+        let tombstones = state.tombstones.entry(scope.clone()).or_default();
+        tombstones.expire(now);
+        let _ = tombstones.insert(now, incarnation, source);
+        for followed in state.directories.values() {
+            let concerned = scope.as_ref().is_none_or(|only| *only == followed.registry);
+            if let Some(directory) = followed.directory.upgrade().filter(|_| concerned) {
+                directory.shared.send(Message::Input(Input::Closing {
+                    incarnation,
+                    source,
+                }));
+            }
+        }
+    }
+
+    /// A directory says that something happened, which may concern the others.
+    pub(crate) fn heard(&self, registry: &str, event: &Event) {
+        match event {
+            Event::Closing {
+                incarnation,
+                source,
+                ..
+            } if !self.knows(registry, *incarnation, *source) => {
+                self.closing(registry, *incarnation, *source);
+            }
+            Event::ClosingLifted { incarnation, .. } => {
+                let scope = scope(registry, *incarnation);
+                if let Some(tombstones) = self.lock().tombstones.get_mut(&scope) {
+                    tombstones.lift(*incarnation);
+                }
+            }
+            _ => {}
+        }
+        self.emit(event);
+    }
+
+    fn knows(&self, registry: &str, incarnation: Incarnation, source: ClosingSource) -> bool {
+        let state = self.lock();
+        let tombstones = state.tombstones.get(&scope(registry, incarnation));
+        let stone = tombstones.and_then(|tombstones| tombstones.get(incarnation));
+        stone.is_some_and(|stone| stone.source == source || source == ClosingSource::Health)
+    }
+}
+
+/// Where a closing statement holds: everywhere for a life with a name, else in its registry.
+fn scope(registry: &str, incarnation: Incarnation) -> Option<String> {
+    match incarnation {
+        Incarnation::Life(_) => None,
+        Incarnation::Lease(_) | Incarnation::Revision(_) | Incarnation::Unknown => {
+            Some(registry.to_owned())
+        }
+    }
+}
+
+impl State {
+    /// What is known to be closing, for a new directory in `registry`.
+    fn tombstones_for(&self, registry: &str) -> Tombstones {
+        let mut seed = self.tombstones.get(&None).cloned().unwrap_or_default();
+        if let Some(own) = self.tombstones.get(&Some(registry.to_owned())) {
+            for stone in own.iter() {
+                seed.insert(stone.since, stone.incarnation, stone.source);
+            }
+        }
+        seed
+    }
+
+    fn forget_unused(&mut self) {
+        self.directories
+            .retain(|_, followed| followed.directory.strong_count() > 0);
+        self.registries
+            .retain(|_, registry| registry.strong_count() > 0);
+    }
+}
+
+impl fmt::Debug for HubHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock();
+        f.debug_struct("Hub")
+            .field("schemes", &self.schemes)
+            .field("directories", &state.directories.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes a [`Hub`] that differs from the usual one.
+#[must_use = "a builder does nothing until it is built"]
+pub struct HubBuilder {
+    schemes: Option<Schemes>,
+    observers: Vec<Observer>,
+    asks_health: bool,
+}
+
+impl HubBuilder {
+    /// Which registries targets may name. Those that are compiled in unless said.
+    pub fn schemes(mut self, schemes: Schemes) -> Self {
+        self.schemes = Some(schemes);
+        self
+    }
+
+    /// Hands every event to `observer` too, on the thread on which it happens: be quick. With an
+    /// observer there is one event for each call.
+    pub fn on_event(mut self, observer: Observer) -> Self {
+        self.observers.push(observer);
+        self
+    }
+
+    /// `false`: connections are used without asking `grpc.health.v1` on them; for servers that
+    /// count health streams against a limit.
+    pub fn health(mut self, asks: bool) -> Self {
+        self.asks_health = asks;
+        self
+    }
+
+    /// The hub.
+    #[must_use]
+    pub fn build(self) -> Hub {
+        let handle = HubHandle {
+            schemes: self.schemes.unwrap_or_else(lameduck_registry::builtin),
+            events: Events::new(self.observers),
+            clock: Clock::start(),
+            asks_health: self.asks_health,
+            ignored_marks: Counter::default(),
+            state: Mutex::default(),
+        };
+        Hub {
+            handle: Arc::new(handle),
+        }
+    }
+}
+
+impl fmt::Debug for HubBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HubBuilder").finish_non_exhaustive()
+    }
+}

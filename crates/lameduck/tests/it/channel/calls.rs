@@ -1,0 +1,292 @@
+//! What happens to one call.
+
+use std::error::Error as _;
+use std::time::{Duration, Instant};
+
+use lameduck::consumer::CallFailed;
+use lameduck::core::failover::Proof;
+use lameduck::core::failover::attempt::Stop;
+use lameduck::{Channel, Hub};
+use tonic::Code;
+
+use super::node::{Deed, Node, life};
+use super::*;
+
+fn failure(status: &tonic::Status) -> &CallFailed {
+    let source = status.source().expect("our own error");
+    source.downcast_ref().expect("our own error")
+}
+
+#[tokio::test]
+async fn a_generated_client_calls_all_of_them() {
+    let nodes = [Node::start("a", None).await, Node::start("b", None).await];
+    let target = direct(&nodes.each_ref().map(|node| node.address));
+    let channel = Hub::new().channel(&target).expect("a target");
+    let mut seen = std::collections::BTreeSet::new();
+    let all = async {
+        while seen.len() < 2 {
+            seen.insert(hello(&channel).await.expect("both serve"));
+        }
+    };
+    timeout(SOON, all).await.expect("both are chosen");
+}
+
+#[tokio::test]
+async fn round_robin_takes_each_in_turn() {
+    let nodes = [Node::start("a", None).await, Node::start("b", None).await];
+    let target = direct(&nodes.each_ref().map(|node| node.address));
+    let builder = Hub::new().channel_builder(&target);
+    let channel = builder
+        .policy(lameduck::Policy::RoundRobin)
+        .build()
+        .expect("a target");
+    let mut both = std::collections::BTreeSet::new();
+    while both.len() < 2 {
+        both.insert(hello(&channel).await.expect("both serve"));
+    }
+    let before = nodes.each_ref().map(|node| node.facts.started());
+    for _ in 0..10 {
+        hello(&channel).await.expect("both serve");
+    }
+    let after = nodes.each_ref().map(|node| node.facts.started());
+    assert_eq!([after[0] - before[0], after[1] - before[1]], [5, 5]);
+}
+
+#[tokio::test]
+async fn connect_waits_for_the_first_instance() {
+    let node = Node::start("a", None).await;
+    let channel = Channel::connect(&node.address.to_string())
+        .await
+        .expect("a target");
+    let client = GreeterClient::with_origin(channel, "http://orders".parse().expect("a URI"));
+    let reply = client
+        .clone()
+        .hello(HelloRequest::default())
+        .await
+        .expect("it serves");
+    assert_eq!(reply.into_inner().text, "a");
+}
+
+#[tokio::test]
+async fn a_refusal_goes_elsewhere_and_no_mark_reaches_the_application() {
+    let log = Log::default();
+    let (a, b) = (
+        Node::start("a", Some(life(1))).await,
+        Node::start("b", Some(life(2))).await,
+    );
+    a.facts.act(Deed::Refuse);
+    let channel = log
+        .hub()
+        .channel(&direct(&[a.address, b.address]))
+        .expect("a target");
+    for _ in 0..20 {
+        let mut client = GreeterClient::new(channel.clone());
+        let reply = client
+            .hello(HelloRequest::default())
+            .await
+            .expect("b serves");
+        for name in [lameduck::mark::LIFE, lameduck::mark::CLOSING] {
+            assert!(!reply.metadata().contains_key(name.as_str()));
+        }
+        assert_eq!(reply.into_inner().text, "b");
+    }
+    assert!(log.replaced() > 0, "a was never chosen");
+    assert_eq!(a.facts.started(), 0);
+}
+
+#[tokio::test]
+async fn a_refusal_by_another_life_proves_nothing() {
+    let a = Node::start("a", Some(life(1))).await;
+    a.facts.act(Deed::Refuse);
+    a.facts.claim(life(9));
+    let hub = Hub::new();
+    let channel = hub.channel(&direct(&[a.address])).expect("a target");
+    let status = hello(&channel).await.expect_err("it refuses");
+    // An answer like any other of the application's.
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.source().is_none());
+}
+
+#[tokio::test]
+async fn without_failover_a_refusal_is_the_callers() {
+    let a = Node::start("a", Some(life(1))).await;
+    a.facts.act(Deed::Refuse);
+    let builder = Hub::new().channel_builder(&direct(&[a.address]));
+    let channel = builder.failover(false).build().expect("a target");
+    let status = hello(&channel).await.expect_err("it refuses");
+    assert_eq!(status.code(), Code::Unavailable);
+    let failed = failure(&status);
+    assert_eq!(
+        (failed.proof, failed.stop),
+        (Proof::NotProcessed, Some(Stop::Off))
+    );
+    assert_eq!(failed.placed, 1);
+}
+
+#[tokio::test]
+async fn what_may_have_run_is_not_repeated_unless_declared() {
+    for idempotent in [false, true] {
+        let log = Log::default();
+        let (a, b) = (Node::start("a", None).await, Node::start("b", None).await);
+        a.facts.act(Deed::Hang);
+        let mut builder = log.hub().channel_builder(&direct(&[a.address, b.address]));
+        if idempotent {
+            builder = builder.idempotent(HELLO);
+        }
+        let channel = builder
+            .policy(lameduck::Policy::RoundRobin)
+            .build()
+            .expect("a target");
+        while a.facts.started() == 0 {
+            let call = tokio::spawn({
+                let channel = channel.clone();
+                async move { hello(&channel).await }
+            });
+            let facts = std::sync::Arc::clone(&a.facts);
+            until("somewhere", || call.is_finished() || facts.started() > 0).await;
+            if facts.started() == 0 {
+                continue;
+            }
+            // The server dies with the call in its hands.
+            a.running.as_ref().expect("it runs").kill();
+            let outcome = call.await.expect("no panic");
+            if idempotent {
+                assert_eq!(outcome.expect("b takes it"), "b");
+            } else {
+                let status = outcome.expect_err("nobody may repeat it");
+                let failed = failure(&status);
+                assert_eq!(
+                    (failed.proof, failed.stop),
+                    (Proof::Unknown, Some(Stop::MayHaveRun))
+                );
+                assert_eq!(
+                    failed.endpoint.as_ref().map(|(at, _)| at.clone()),
+                    Some(a.address.into())
+                );
+            }
+        }
+        assert_eq!(a.facts.started(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_applications_unavailable_is_an_answer() {
+    let (a, b) = (Node::start("a", None).await, Node::start("b", None).await);
+    a.facts.act(Deed::Unavailable);
+    b.facts.act(Deed::Unavailable);
+    let builder = Hub::new().channel_builder(&direct(&[a.address, b.address]));
+    let channel = builder.idempotent(HELLO).build().expect("a target");
+    let status = hello(&channel).await.expect_err("as it says");
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::Unavailable, "no database")
+    );
+    assert_eq!(a.facts.started() + b.facts.started(), 1);
+}
+
+#[tokio::test]
+async fn a_hung_server_ends_at_the_deadline() {
+    let a = Node::start("a", None).await;
+    a.facts.act(Deed::Hang);
+    let channel = Hub::new().channel(&direct(&[a.address])).expect("a target");
+    ready(&channel).await;
+    let mut request = tonic::Request::new(HelloRequest::default());
+    request.set_timeout(Duration::from_millis(150));
+    let begun = Instant::now();
+    let status = GreeterClient::new(channel)
+        .hello(request)
+        .await
+        .expect_err("it hangs");
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert!(begun.elapsed() >= Duration::from_millis(150));
+    assert!(
+        begun.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn nowhere_to_go_says_why() {
+    // Bound and not listening: refused.
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = socket.local_addr().expect("bound");
+    drop(socket);
+    let channel = Hub::new().channel(&direct(&[address])).expect("a target");
+    let mut request = tonic::Request::new(HelloRequest::default());
+    request.set_timeout(Duration::from_millis(300));
+    let status = GreeterClient::new(channel.clone())
+        .hello(request)
+        .await
+        .expect_err("nobody");
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    let begun = Instant::now();
+    let status = hello(&channel).await.expect_err("nobody");
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("nothing listens"), "{status}");
+    assert_eq!(failure(&status).placed, 0);
+    let waited = begun.elapsed();
+    assert!(
+        waited >= Duration::from_secs(2) && waited < Duration::from_secs(5),
+        "{waited:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_registry_that_lists_nothing_is_not_waited_for() {
+    let (hub, memory) = (Hub::new(), Memory::new());
+    let channel = in_memory(&hub, &memory).build().expect("a service");
+    let begun = Instant::now();
+    let status = hello(&channel).await.expect_err("nobody");
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    // Unless the caller says so.
+    let patient = in_memory(&hub, &memory)
+        .wait_for_ready(true)
+        .build()
+        .expect("a service");
+    let call = tokio::spawn(async move { hello(&patient).await });
+    let node = Node::start("a", Some(life(1))).await;
+    register(&memory, 1, node.address, life(1));
+    assert_eq!(call.await.expect("no panic").expect("it came"), "a");
+}
+
+#[tokio::test]
+async fn retries_stay_within_the_budget() {
+    let log = Log::default();
+    let a = Node::start("a", Some(life(1))).await;
+    let b = Node::start("b", Some(life(2))).await;
+    a.facts.act(Deed::Refuse);
+    b.facts.act(Deed::Refuse);
+    let builder = log.hub().channel_builder(&direct(&[a.address, b.address]));
+    let channel = builder.attempts(5).build().expect("a target");
+    ready(&channel).await;
+    for _ in 0..100 {
+        let status = hello(&channel).await.expect_err("both refuse");
+        assert_eq!(status.code(), Code::Unavailable);
+    }
+    // One free each, and of the rest a fifth of the calls and three a second over ten seconds.
+    let replaced = log.replaced();
+    assert!((100..=100 + 20 + 30).contains(&replaced), "{replaced}");
+}
+
+#[tokio::test]
+async fn many_calls_at_once_open_more_connections() {
+    let node = Node::start("a", None).await;
+    node.facts.act(Deed::Hold);
+    let channel = Hub::new()
+        .channel(&direct(&[node.address]))
+        .expect("a target");
+    ready(&channel).await;
+    let calls: Vec<_> = (0..250)
+        .map(|_| {
+            let channel = channel.clone();
+            tokio::spawn(async move { hello(&channel).await })
+        })
+        .collect();
+    until("all are there", || node.facts.started() == 250).await;
+    node.facts.let_go();
+    for call in calls {
+        assert_eq!(call.await.expect("no panic").expect("it serves"), "a");
+    }
+}
