@@ -195,6 +195,19 @@ fn quiet_counts_from_the_last_request() {
 }
 
 #[test]
+fn the_floor_holds_where_it_is_longer_than_quiet() {
+    let floor = Duration::from_secs(2);
+    let mut world = World::new(Plan { floor, ..plan() });
+    ["start", "term", "until 2100"]
+        .iter()
+        .for_each(|word| world.step(word));
+    assert_eq!(
+        world.trace.last().map(String::as_str),
+        Some("2000: [draining], closelistener")
+    );
+}
+
+#[test]
 fn a_registry_that_is_away_never_prolongs() {
     check(
         "start; term; until 500; registry-fails; listener; told; idle; flushed; until 1600; hook",
