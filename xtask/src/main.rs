@@ -4,6 +4,7 @@ mod bench;
 mod codegen;
 mod lint;
 mod metadata;
+mod mutants;
 mod report;
 mod shell;
 mod test;
@@ -35,6 +36,11 @@ const TASKS: &[Task] = &[
         name: "test",
         about: "all tests, examples and controls",
         run: test::run,
+    },
+    Task {
+        name: "mutants",
+        about: "switch each rule of the machines off and see that a test notices",
+        run: mutants::run,
     },
     Task {
         name: "bench",

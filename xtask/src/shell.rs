@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// What a task, or a part of one, comes to.
 pub type Outcome = Result<(), Failure>;
@@ -61,4 +63,20 @@ pub fn shown(command: &Command) -> String {
     set.chain(words.map(|word| word.display().to_string()))
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+/// Waits for the child's end; none where the limit passes first, and then the child is killed.
+pub fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= end {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::park_timeout(Duration::from_millis(50));
+    }
 }

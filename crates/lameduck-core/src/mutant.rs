@@ -2,36 +2,20 @@
 //!
 //! Every rule that a machine keeps has a name here at the place where it is kept. In an ordinary
 //! build [`mutant!`](crate::mutant!) is the constant `false` and costs nothing. In a build with
-//! `--cfg lameduck_mutants` one rule at a time can be switched off at run time with `enable`.
+//! `--cfg lameduck_mutants`, which never leaves the workspace, the environment variable
+//! `LAMEDUCK_MUTANT` names the one rule that is off in this process. `cargo xtask mutants` runs the
+//! tests once for each name and fails where none of them notices.
 
 #[cfg(lameduck_mutants)]
-use core::sync::atomic::{AtomicUsize, Ordering};
-
-// Fingerprint of the rule that is off; 0 where none is.
-#[cfg(lameduck_mutants)]
-static HASH: AtomicUsize = AtomicUsize::new(0);
-
-/// Switches the rule `name` off in this process (and every other one on again).
-///
-/// The suite calls this once, before the first test, with the name that it was given.
-#[cfg(lameduck_mutants)]
-pub fn enable(name: &str) {
-    HASH.store(fingerprint(name), Ordering::Relaxed);
-}
+extern crate std;
 
 /// Whether the rule `name` is switched off. Use the macro, which vanishes from ordinary builds.
 #[cfg(lameduck_mutants)]
 #[must_use]
 pub fn is_enabled(name: &str) -> bool {
-    HASH.load(Ordering::Relaxed) == fingerprint(name)
-}
-
-#[cfg(lameduck_mutants)]
-fn fingerprint(name: &str) -> usize {
-    name.bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64 as usize, |hash, byte| {
-            (hash ^ byte as usize).wrapping_mul(0x0000_0100_0000_01b3)
-        })
+    static OFF: std::sync::OnceLock<Option<std::string::String>> = std::sync::OnceLock::new();
+    let off = OFF.get_or_init(|| std::env::var("LAMEDUCK_MUTANT").ok());
+    off.as_deref() == Some(name)
 }
 
 /// True where the named rule is switched off: only ever in a build with `--cfg lameduck_mutants`.

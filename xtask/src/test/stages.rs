@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::metadata::Workspace;
 use crate::shell::{self, Failure};
@@ -33,10 +33,16 @@ enum Program {
 }
 
 /// All stages but the examples. A new stage is one line.
-pub const STAGES: &[Stage] = &[cargo(
-    "unit, integration and doc tests",
-    &["test", "--workspace", "--locked", "--no-fail-fast"],
-)];
+pub const STAGES: &[Stage] = &[
+    cargo(
+        "unit, integration and doc tests",
+        &["test", "--workspace", "--locked", "--no-fail-fast"],
+    ),
+    cargo(
+        "every rule's mutant is caught",
+        &["run", "--quiet", "-p", "xtask", "--", "mutants"],
+    ),
+];
 
 const fn cargo(name: &'static str, arguments: &'static [&'static str]) -> Stage {
     Stage {
@@ -151,7 +157,7 @@ pub fn run(command: &mut Command, stage: &Stage) -> Result<Tally, Failure> {
         }
         tally
     });
-    let Some(status) = wait(&mut child, Duration::from_secs(60 * stage.minutes_max))? else {
+    let Some(status) = shell::wait(&mut child, Duration::from_secs(60 * stage.minutes_max))? else {
         let minutes = stage.minutes_max;
         return Err(Failure(format!(
             "`{shown}` did not end within {minutes} min"
@@ -166,22 +172,6 @@ pub fn run(command: &mut Command, stage: &Stage) -> Result<Tally, Failure> {
     Err(Failure(format!(
         "`{shown}`: {status}, expected {expected}{separator}{tally}"
     )))
-}
-
-/// Waits for the child's end; none where the limit passes first, and then the child is killed.
-fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
-    let end = Instant::now() + limit;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if Instant::now() >= end {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
-        thread::park_timeout(Duration::from_millis(50));
-    }
 }
 
 #[cfg(test)]
