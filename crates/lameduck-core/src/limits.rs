@@ -74,6 +74,10 @@ pub const SERVER_STREAMS_MAX: u32 = 256;
 /// Streams of one HTTP/2 connection that may be reset for the peer's fault before the connection ends:
 /// the guard against floods of resets. Bodies are read before a refusal, so refusals do not count.
 pub const SERVER_RESETS_MAX: usize = 1024;
+/// Streams of one HTTP/2 connection that its peer gave up before the server had looked at them. h2's
+/// 20 end the connection where a server that was frozen goes on: all calls that ran into their
+/// deadline meanwhile come with their resets in one read.
+pub const SERVER_GIVEN_UP_MAX: usize = 1024;
 /// Connections open at once; further ones wait in the kernel's queue. Far below usual
 /// descriptor limits (1,024 soft on old systems is raised by every service manager).
 pub const CONNECTIONS_MAX: usize = 20_000;

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::client::{Client, PING, PREFACE, SHUTDOWN_PING, last_stream};
 use super::start::{Running, rest, start, within};
-use crate::raw::{GOAWAY, LAST_STREAM_MAX};
+use crate::raw::{GOAWAY, LAST_STREAM_MAX, RST_STREAM};
 
 /// `/` answers at once, `/held` once it is let go, `/large` with a megabyte.
 struct Held {
@@ -258,4 +258,17 @@ async fn what_was_answered_is_flushed_before_the_server_ends() {
     assert_eq!(client.answer(stream).await.len(), 1 << 20);
     client.rest().await;
     held.server.end().await;
+}
+
+#[tokio::test]
+async fn calls_given_up_while_the_server_was_frozen_do_not_end_the_connection() {
+    let server = start(Router::new().route("/", get(|| async { "hello" })));
+    let mut client = Client::connect(server.address).await;
+    // The server is not looked after while this task does not wait: frozen, to the client.
+    for _ in 0..50 {
+        let stream = client.get("/").await;
+        client.send(RST_STREAM, 0, stream, &[0, 0, 0, 8]).await;
+    }
+    let stream = client.get("/").await;
+    assert_eq!(client.answer(stream).await, b"hello");
 }
