@@ -1,0 +1,3 @@
+//! Tests of the command from outside.
+
+mod registry;
