@@ -96,7 +96,9 @@ struct Listener {
 impl Listener {
     async fn listen(mut self, mut terminate: Signal, mut interrupt: Signal) {
         loop {
+            // Where both wait, nobody knows which came first: the orderly one is the reason.
             tokio::select! {
+                biased;
                 Some(()) = terminate.recv() => self.begin(Reason::Sigterm),
                 Some(()) = interrupt.recv() => self.interrupted(),
                 else => return,

@@ -1,1 +1,329 @@
+//! Signals, on real processes: this test program starts itself again in the role of a server.
 
+use std::collections::BTreeSet;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use std::{env, process};
+
+use axum::Router;
+use axum::routing::get;
+use lameduck::Provider;
+use lameduck::core::name::ServiceName;
+use lameduck::core::registry::{
+    Publication, PublicationStatus, Registration, Registry, Subscription, Want,
+};
+use lameduck::provider::Builder;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
+use tokio::net::TcpStream;
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::mpsc;
+
+use crate::serve::start::{rest, say, within};
+
+const ROLE: &str = "LAMEDUCK_TEST_ROLE";
+const START: Duration = Duration::from_secs(3);
+const WORK: Duration = Duration::from_secs(2);
+
+// --- the server ---------------------------------------------------------------------------------
+
+/// Not a test where no role is given.
+#[test]
+fn child() {
+    let Ok(role) = env::var(ROLE) else { return };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let code = runtime.block_on(async {
+        let provider = server().build().expect("it builds");
+        println!("\nbuilt {}", provider.handle().local_addr());
+        if role == "slow to start" {
+            tokio::time::sleep(START).await;
+        }
+        let serving = provider.handle().serving();
+        let running = tokio::spawn(provider.run());
+        if role == "stuck" {
+            serving.await;
+            // The one worker does nothing else from here on.
+            tokio::spawn(async {
+                println!("stuck");
+                loop {
+                    std::thread::park();
+                }
+            });
+        }
+        let report = running.await.expect("no panic");
+        report.exit_code()
+    });
+    process::exit(code.into());
+}
+
+fn server() -> Builder {
+    let work = async || {
+        println!("working");
+        tokio::time::sleep(WORK).await;
+        "done"
+    };
+    Provider::builder("orders")
+        .listen("127.0.0.1:0")
+        .registry_with(Arc::new(Printed), "printed")
+        .router(Router::new().route("/", get(work)))
+        .floor(Duration::from_millis(100))
+        .quiet(Duration::from_millis(100))
+}
+
+/// A registry that confirms everything at once, and prints it.
+#[derive(Debug)]
+struct Printed;
+
+impl Registry for Printed {
+    fn propagation(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn publish(&self, _: Registration) -> Box<dyn Publication> {
+        let (sender, statuses) = mpsc::unbounded_channel();
+        Box::new(PrintedPublication { sender, statuses })
+    }
+
+    fn subscribe(&self, _: &ServiceName) -> Box<dyn Subscription> {
+        unreachable!("nobody looks")
+    }
+}
+
+struct PrintedPublication {
+    sender: mpsc::UnboundedSender<PublicationStatus>,
+    statuses: mpsc::UnboundedReceiver<PublicationStatus>,
+}
+
+impl Publication for PrintedPublication {
+    fn want(&mut self, want: Want) {
+        let word = match want {
+            Want::Present { .. } => "present",
+            Want::Closing => "closing",
+            Want::Gone => "gone",
+        };
+        println!("registry {word}");
+        let status = PublicationStatus {
+            reached: Some(want),
+            registered: matches!(want, Want::Present { .. }),
+            metadata: true,
+            error: None,
+        };
+        self.sender.send(status).expect("we hold the other end");
+    }
+
+    fn poll_status(&mut self, context: &mut Context<'_>) -> Poll<PublicationStatus> {
+        match self.statuses.poll_recv(context) {
+            Poll::Ready(Some(status)) => Poll::Ready(status),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+// --- who starts and signals it ------------------------------------------------------------------
+
+struct Process {
+    child: Child,
+    out: Lines<BufReader<ChildStdout>>,
+    /// Its lines so far, but for what the test harness prints.
+    seen: Vec<String>,
+}
+
+struct Ended {
+    status: ExitStatus,
+    took: Duration,
+    /// What it said to the registry.
+    registry: Vec<String>,
+    built: bool,
+    error: String,
+}
+
+impl Process {
+    fn start(role: &str) -> Self {
+        let mut child = Command::new(env::current_exe().expect("this program"))
+            .args([
+                "--exact",
+                "provider::signals::child",
+                "--nocapture",
+                "--test-threads=1",
+            ])
+            .env(ROLE, role)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("it starts");
+        let out = BufReader::new(child.stdout.take().expect("piped")).lines();
+        Self {
+            child,
+            out,
+            seen: Vec::new(),
+        }
+    }
+
+    /// The rest of the first line that begins like this.
+    async fn line(&mut self, begin: &str) -> String {
+        loop {
+            let line = within(self.out.next_line())
+                .await
+                .expect("a pipe")
+                .expect("it says so");
+            self.seen.push(line.clone());
+            if let Some(rest) = line.strip_prefix(begin) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    /// Starts it and waits until it serves; gives a connection with a request in flight too.
+    async fn serving(role: &str) -> (Self, TcpStream) {
+        let mut process = Self::start(role);
+        let address = process.line("built ").await;
+        process.line("registry present").await;
+        let mut socket = TcpStream::connect(&address).await.expect("it listens");
+        say(&mut socket, "GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
+        process.line("working").await;
+        (process, socket)
+    }
+
+    fn signal(&self, signal: Signal) {
+        let Some(id) = self.child.id() else { return };
+        let id = i32::try_from(id)
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("a process id");
+        // It may have ended by itself just now.
+        let _ = kill_process(id, signal);
+    }
+
+    async fn end(mut self) -> Ended {
+        let since = Instant::now();
+        let status = within(self.child.wait()).await.expect("it was started");
+        let took = since.elapsed();
+        while let Some(line) = within(self.out.next_line()).await.expect("a pipe") {
+            self.seen.push(line);
+        }
+        let mut error = String::new();
+        let mut pipe = self.child.stderr.take().expect("piped");
+        within(pipe.read_to_string(&mut error)).await.expect("text");
+        let said = |line: &String| line.strip_prefix("registry ").map(str::to_owned);
+        Ended {
+            status,
+            took,
+            registry: self.seen.iter().filter_map(said).collect(),
+            built: self.seen.iter().any(|line| line.starts_with("built ")),
+            error,
+        }
+    }
+}
+
+async fn stopped_in_its_start(delay: Duration) {
+    let process = Process::start("slow to start");
+    tokio::time::sleep(delay).await;
+    process.signal(Signal::TERM);
+    let ended = process.end().await;
+    assert!(
+        ended.took < Duration::from_secs(2),
+        "{delay:?}: {:?}",
+        ended.took
+    );
+    assert!(ended.registry.is_empty(), "{delay:?}: {:?}", ended.registry);
+    if ended.status.code() == Some(0) {
+        let says = "orders stopped (sigterm) before it served";
+        assert!(ended.error.contains(says), "{delay:?}: {}", ended.error);
+    } else {
+        // Before any handler exists the signal itself ends it, and nothing is left either.
+        use std::os::unix::process::ExitStatusExt;
+        let by_signal = ended.status.signal() == Some(Signal::TERM.as_raw());
+        assert!(by_signal && !ended.built, "{delay:?}: {:?}", ended.status);
+    }
+}
+
+#[tokio::test]
+async fn c03_signals_at_awkward_moments_of_the_start() {
+    for delay in [0, 5, 20, 100, 1000, 2900].map(Duration::from_millis) {
+        let processes = [(); 4].map(|()| tokio::spawn(stopped_in_its_start(delay)));
+        for process in processes {
+            process.await.expect("no panic");
+        }
+    }
+}
+
+#[tokio::test]
+async fn c03_a_second_term_changes_nothing() {
+    let (process, mut socket) = Process::serving("serve").await;
+    let asked = Instant::now();
+    process.signal(Signal::TERM);
+    tokio::time::sleep(WORK / 4).await;
+    process.signal(Signal::TERM);
+    let answer = rest(&mut socket).await.expect("no reset");
+    let answer = String::from_utf8(answer).expect("text");
+    assert!(answer.ends_with("done"), "{answer:?}");
+    let ended = process.end().await;
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.error);
+    assert_eq!(ended.registry, ["present", "closing", "gone"]);
+    let took = asked.elapsed();
+    assert!(
+        took < WORK + Duration::from_secs(1),
+        "as with one signal: {took:?}"
+    );
+    assert!(
+        ended
+            .error
+            .contains("in flight at the start 1, abandoned 0"),
+        "{}",
+        ended.error
+    );
+}
+
+/// Interrupts until it ends: two signals that follow each other fast may be one to the kernel.
+async fn interrupted_to_the_end(process: &mut Process) {
+    for _ in 0..40 {
+        process.signal(Signal::INT);
+        let wait = tokio::time::timeout(Duration::from_millis(250), process.child.wait());
+        if wait.await.is_ok() {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn c03_the_second_interrupt_ends_at_once_and_says_what_is_abandoned() {
+    let (mut process, socket) = Process::serving("serve").await;
+    let asked = Instant::now();
+    process.signal(Signal::TERM);
+    interrupted_to_the_end(&mut process).await;
+    assert!(asked.elapsed() < WORK, "{:?}", asked.elapsed());
+    let ended = process.end().await;
+    assert_eq!(ended.status.code(), Some(11), "{}", ended.error);
+    assert!(
+        ended.error.contains("was forced to stop (sigterm)"),
+        "{}",
+        ended.error
+    );
+    assert!(ended.error.contains("abandoned 1"), "{}", ended.error);
+    let said: BTreeSet<_> = ended.registry.iter().map(String::as_str).collect();
+    assert!(said.contains("gone"), "{said:?}");
+    drop(socket);
+}
+
+#[tokio::test]
+async fn signals_are_heard_while_every_worker_is_stuck() {
+    let mut process = Process::start("stuck");
+    process.line("stuck").await;
+    process.signal(Signal::TERM);
+    interrupted_to_the_end(&mut process).await;
+    let ended = process.end().await;
+    assert_eq!(ended.status.code(), Some(11), "{}", ended.error);
+    assert!(
+        ended.error.contains("was forced to stop"),
+        "{}",
+        ended.error
+    );
+}
