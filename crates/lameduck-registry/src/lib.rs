@@ -28,3 +28,4 @@ pub fn builtin() -> Schemes {
     }
     schemes
 }
+pub mod layout;

@@ -1,0 +1,4 @@
+//! Bytes that other programs see in a registry: keys and values, both ways, without any IO.
+
+pub mod gozero;
+pub mod lameduck;
