@@ -114,6 +114,20 @@ pub const REGISTRY_BACKOFF: (Duration, Duration) =
     (Duration::from_millis(100), Duration::from_secs(10));
 /// One request to a registry, except watches and keep-alives.
 pub const REGISTRY_CALL_MAX: Duration = Duration::from_secs(3);
+/// From connect to an open connection to one of a registry's hosts.
+pub const REGISTRY_DIAL_MAX: Duration = Duration::from_secs(2);
+/// The next host is tried beside one that has not answered for this long: one dead host of two must
+/// cost less than anybody notices.
+pub const REGISTRY_DIAL_STAGGER: Duration = Duration::from_millis(200);
+/// HTTP/2 PING to a registry after this long without a byte while a watch is open. etcd takes
+/// pings closer than 5 s for abuse.
+pub const REGISTRY_PING_INTERVAL: Duration = Duration::from_secs(6);
+/// How long the answer to such a PING may take.
+pub const REGISTRY_PING_MAX: Duration = Duration::from_secs(3);
+/// Largest answer of a registry, in bytes; lists ask for smaller pages where one is larger.
+pub const REGISTRY_ANSWER_BYTES_MAX: usize = 16 << 20;
+/// Keys that a list asks for at once: 1,000 records of usual size are a few hundred KiB.
+pub const LIST_PAGE: u32 = 1_000;
 /// A mirror lists anew this often, whatever the watch says: etcd 3.4 has lost events.
 pub const MIRROR_CHECK: Duration = Duration::from_secs(300);
 /// A watch that has stood for this long proves its registry well: the next break is retried at once.

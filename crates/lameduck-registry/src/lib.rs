@@ -4,6 +4,7 @@
 pub mod direct;
 pub mod driver;
 pub mod etcd;
+pub mod layout;
 pub mod memory;
 
 use std::sync::Arc;
@@ -19,6 +20,8 @@ use lameduck_core::registry::{Connect, Schemes};
 pub fn builtin() -> Schemes {
     let list: &[(&str, &'static str, Arc<Connect>)] = &[
         ("direct", "lameduck_registry::direct", direct::connector()),
+        ("discov", "lameduck_registry::etcd", etcd::connector()),
+        ("etcd", "lameduck_registry::etcd", etcd::connector()),
         ("memory", "lameduck_registry::memory", memory::connector()),
     ];
     let mut schemes = Schemes::new();
@@ -28,4 +31,3 @@ pub fn builtin() -> Schemes {
     }
     schemes
 }
-pub mod layout;

@@ -1,4 +1,15 @@
-//! etcd: a development server that speaks its API, and a real one as a child process for tests.
+//! etcd: a registry in go-zero's layout, the thin client beneath it, a development server that
+//! speaks its API, and a real one as a child process for tests.
 
+mod client;
+mod join;
+mod keys;
 pub mod process;
+mod publication;
+mod registry;
 pub mod server;
+mod subscription;
+mod transport;
+
+pub use client::{Client, Error, Listing, Watch};
+pub use registry::{Etcd, connector};

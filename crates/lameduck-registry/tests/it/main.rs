@@ -1,5 +1,6 @@
 //! Tests of the registries from outside.
 
+mod etcd;
 mod etcdctl;
 mod process;
 mod server;

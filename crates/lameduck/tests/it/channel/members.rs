@@ -1,6 +1,5 @@
 //! Endpoints that come and go by the registry's word.
 
-
 use lameduck::Hub;
 use lameduck::core::registry::EntryId;
 

@@ -1,0 +1,378 @@
+//! Makes one list of instances of two ranges: our records, and the keys that go-zero reads.
+//!
+//! They are joined by the lease that both hang on, and nothing is assumed about which is seen
+//! first. A record alone is a whole instance and the foreign key its shadow. A key without a record
+//! is a foreign instance, but only once the watch of the records has passed the key's revision, or
+//! after [`limits::FOREIGN_AFTER`]: until then its record may be on the way.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use lameduck_core::instance::{Incarnation, Instance};
+use lameduck_core::limits;
+use lameduck_core::mirror::{Change, Item, News};
+use lameduck_core::mutant;
+use lameduck_core::name::Address;
+use lameduck_core::registry::{Entry, EntryId, ErrorClass, RegistryError, Update};
+use lameduck_core::time::Timestamp;
+
+/// One of go-zero's keys, by its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shadow {
+    pub(super) lease: i64,
+    pub(super) created: i64,
+    /// `None` where the value is no address that can be dialled.
+    pub(super) address: Option<Address>,
+}
+
+/// One of our records, by the lease in its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    /// `None` where the value is malformed or hangs on another lease than its key says.
+    pub(super) instance: Option<Instance>,
+}
+
+/// How one of the two ranges stands.
+#[derive(Debug, Default)]
+struct Side {
+    /// The revision of its copy, once it has been listed.
+    revision: Option<u64>,
+    stale: Option<RegistryError>,
+}
+
+impl Side {
+    fn take<K, V>(&mut self, news: &News<K, V>) {
+        match news {
+            News::Reset { revision, .. } => {
+                self.revision = Some(*revision);
+                self.stale = None;
+            }
+            News::Delta { revision, .. } => self.revision = Some(*revision),
+            News::Stale(error) => self.stale = Some(error.clone()),
+            News::Live => self.stale = None,
+        }
+    }
+
+    fn is_denied(&self) -> bool {
+        let class = self.stale.as_ref().map(|error| error.class);
+        class == Some(ErrorClass::Refused)
+    }
+}
+
+/// A shadow as it stands in the join.
+#[derive(Debug)]
+struct Seen {
+    shadow: Shadow,
+    modified: u64,
+    /// Whether it is known by now whether a record belongs to it.
+    decided: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Join {
+    shadows: BTreeMap<i64, Seen>,
+    by_lease: BTreeMap<i64, BTreeSet<i64>>,
+    records: BTreeMap<i64, Record>,
+    /// Leases that have had a good record: their keys are shadows, even where the record is seen
+    /// to go first.
+    ours: BTreeSet<i64>,
+    /// Undecided keys in the order in which their time comes.
+    pending: VecDeque<(Timestamp, i64)>,
+    shadow_side: Side,
+    record_side: Side,
+    /// What has been told.
+    entries: BTreeMap<EntryId, Instance>,
+    /// The entries of a lease, as told.
+    told: BTreeMap<i64, Vec<EntryId>>,
+    begun: bool,
+    reset_due: bool,
+    told_stale: bool,
+    malformed: u64,
+    out: VecDeque<Update>,
+}
+
+impl Join {
+    /// Values that were no instances, since the beginning.
+    pub(super) const fn malformed(&self) -> u64 {
+        self.malformed
+    }
+
+    pub(super) fn poll(&mut self) -> Option<Update> {
+        self.out.pop_front()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        self.pending.front().map(|(due, _)| *due)
+    }
+
+    pub(super) fn shadows(&mut self, now: Timestamp, news: News<i64, Shadow>) {
+        self.shadow_side.take(&news);
+        let mut touched = BTreeSet::new();
+        match news {
+            News::Reset { items, .. } => {
+                let numbers: BTreeSet<i64> = items.iter().map(|item| item.key).collect();
+                let gone: Vec<i64> = self.shadows.keys().copied().collect();
+                for number in gone.iter().filter(|number| !numbers.contains(number)) {
+                    self.drop_shadow(*number, &mut touched);
+                }
+                for Item {
+                    key,
+                    modified,
+                    value,
+                } in items
+                {
+                    self.put_shadow(now, key, modified, value, &mut touched);
+                }
+                self.reset_due = true;
+            }
+            News::Delta { changes, .. } => {
+                for Change {
+                    key,
+                    modified,
+                    value,
+                } in changes
+                {
+                    match value {
+                        Some(shadow) => self.put_shadow(now, key, modified, shadow, &mut touched),
+                        None => self.drop_shadow(key, &mut touched),
+                    }
+                }
+            }
+            News::Stale(_) | News::Live => {}
+        }
+        self.settle(now, touched);
+    }
+
+    pub(super) fn records(&mut self, now: Timestamp, news: News<i64, Record>) {
+        self.record_side.take(&news);
+        let mut touched = BTreeSet::new();
+        match news {
+            News::Reset { items, .. } => {
+                touched.extend(self.records.keys().copied());
+                self.records.clear();
+                for item in items {
+                    self.put_record(item.key, item.value, &mut touched);
+                }
+                self.reset_due = true;
+            }
+            News::Delta { changes, .. } => {
+                for change in changes {
+                    match change.value {
+                        Some(record) => self.put_record(change.key, record, &mut touched),
+                        None => {
+                            self.records.remove(&change.key);
+                            touched.insert(change.key);
+                        }
+                    }
+                }
+            }
+            News::Stale(_) | News::Live => {}
+        }
+        self.settle(now, touched);
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Timestamp) {
+        self.settle(now, BTreeSet::new());
+    }
+
+    fn put_shadow(
+        &mut self,
+        now: Timestamp,
+        number: i64,
+        modified: u64,
+        shadow: Shadow,
+        touched: &mut BTreeSet<i64>,
+    ) {
+        if shadow.address.is_none() {
+            self.malformed += 1;
+        }
+        let old = self.shadows.get(&number);
+        let decided = old.is_some_and(|seen| seen.decided && seen.shadow.lease == shadow.lease);
+        self.drop_shadow(number, touched);
+        touched.insert(shadow.lease);
+        self.by_lease
+            .entry(shadow.lease)
+            .or_default()
+            .insert(number);
+        if !decided {
+            self.pending
+                .push_back((now + limits::FOREIGN_AFTER, number));
+        }
+        self.shadows.insert(
+            number,
+            Seen {
+                shadow,
+                modified,
+                decided,
+            },
+        );
+    }
+
+    fn drop_shadow(&mut self, number: i64, touched: &mut BTreeSet<i64>) {
+        let Some(seen) = self.shadows.remove(&number) else {
+            return;
+        };
+        let lease = seen.shadow.lease;
+        touched.insert(lease);
+        if let Some(numbers) = self.by_lease.get_mut(&lease) {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.by_lease.remove(&lease);
+            }
+        }
+    }
+
+    fn put_record(&mut self, lease: i64, record: Record, touched: &mut BTreeSet<i64>) {
+        touched.insert(lease);
+        if record.instance.is_some() {
+            self.ours.insert(lease);
+        } else {
+            self.malformed += 1;
+            self.ours.remove(&lease);
+        }
+        self.records.insert(lease, record);
+    }
+
+    // --- what is told --------------------------------------------------------------------------
+
+    fn settle(&mut self, now: Timestamp, mut touched: BTreeSet<i64>) {
+        self.decide(now, &mut touched);
+        let mut changed = Vec::new();
+        let mut removed = Vec::new();
+        for lease in touched {
+            self.retell(lease, &mut changed, &mut removed);
+        }
+        self.tell(changed, removed);
+    }
+
+    /// Decides the keys whose record cannot be on the way any more.
+    fn decide(&mut self, now: Timestamp, touched: &mut BTreeSet<i64>) {
+        let passed = self.record_side.revision.unwrap_or_default();
+        let denied = self.record_side.is_denied();
+        let hasty = mutant!("join/waits-for-the-record");
+        let shadows = &mut self.shadows;
+        self.pending.retain(|(due, number)| {
+            let Some(seen) = shadows.get_mut(number) else {
+                return false;
+            };
+            if seen.decided {
+                return false;
+            }
+            seen.decided = *due <= now || seen.modified <= passed || denied || hasty;
+            if seen.decided {
+                touched.insert(seen.shadow.lease);
+            }
+            !seen.decided
+        });
+    }
+
+    /// Works out anew what there is to tell about one lease.
+    fn retell(&mut self, lease: i64, changed: &mut Vec<Entry>, removed: &mut Vec<EntryId>) {
+        let new = self.entries_of(lease);
+        let ids: Vec<EntryId> = new.iter().map(|entry| entry.id).collect();
+        for id in self.told.remove(&lease).unwrap_or_default() {
+            if !ids.contains(&id) && self.entries.remove(&id).is_some() {
+                removed.push(id);
+            }
+        }
+        for entry in new {
+            let old = self.entries.insert(entry.id, entry.instance.clone());
+            if old.as_ref() != Some(&entry.instance) {
+                changed.push(entry);
+            }
+        }
+        if !ids.is_empty() {
+            self.told.insert(lease, ids);
+        }
+        if !self.by_lease.contains_key(&lease) && !self.records.contains_key(&lease) {
+            self.ours.remove(&lease);
+        }
+    }
+
+    fn entries_of(&self, lease: i64) -> Vec<Entry> {
+        let record = self.records.get(&lease);
+        if let Some(instance) = record.and_then(|record| record.instance.as_ref()) {
+            let (id, instance) = (EntryId(lease), instance.clone());
+            return Vec::from([Entry { id, instance }]);
+        }
+        if self.ours.contains(&lease) && !mutant!("join/shadows-stay-shadows") {
+            return Vec::new();
+        }
+        let numbers = self.by_lease.get(&lease).into_iter().flatten();
+        let seen = numbers.filter_map(|number| Some((*number, self.shadows.get(number)?)));
+        seen.filter(|(_, seen)| seen.decided)
+            .filter_map(|(number, seen)| foreign(number, &seen.shadow))
+            .collect()
+    }
+
+    fn tell(&mut self, changed: Vec<Entry>, removed: Vec<EntryId>) {
+        let listed = self.shadow_side.revision.is_some()
+            && (self.record_side.revision.is_some() || self.record_side.is_denied());
+        let revision = self
+            .shadow_side
+            .revision
+            .max(self.record_side.revision)
+            .unwrap_or_default();
+        let all_decided = self.begun || self.pending.is_empty();
+        let stale = self.stale().cloned();
+        if listed && self.reset_due && all_decided {
+            self.begun = true;
+            self.reset_due = false;
+            self.told_stale = false;
+            let entries = self.entries.iter().map(|(id, instance)| Entry {
+                id: *id,
+                instance: instance.clone(),
+            });
+            let entries = entries.collect();
+            self.out.push_back(Update::Reset { entries, revision });
+        } else if self.begun && !(changed.is_empty() && removed.is_empty()) {
+            self.out.push_back(Update::Delta {
+                changed,
+                removed,
+                revision,
+            });
+        }
+        match stale {
+            Some(error) if !self.told_stale => {
+                self.told_stale = true;
+                self.out.push_back(Update::Stale(error));
+            }
+            None if self.told_stale => {
+                self.told_stale = false;
+                self.out.push_back(Update::Live);
+            }
+            _ => {}
+        }
+    }
+
+    /// What keeps the list from being read. Records that we may not read are no such thing: there
+    /// are the foreign keys.
+    fn stale(&self) -> Option<&RegistryError> {
+        let records = self.record_side.stale.as_ref();
+        let records = records.filter(|error| error.class != ErrorClass::Refused);
+        self.shadow_side.stale.as_ref().or(records)
+    }
+}
+
+/// An instance of somebody who knows nothing of us.
+fn foreign(number: i64, shadow: &Shadow) -> Option<Entry> {
+    let address = shadow.address.clone()?;
+    let incarnation = match shadow.lease {
+        0 => Incarnation::Revision(shadow.created),
+        lease => Incarnation::Lease(lease),
+    };
+    // A key named after its lease is alone with it. Others may share a lease or have none, and
+    // lease ids are never negative.
+    let id = if shadow.lease == number && number != 0 {
+        EntryId(number)
+    } else {
+        EntryId(!(mixed(number, shadow.lease) & i64::MAX))
+    };
+    let instance = Instance::new(address, incarnation);
+    Some(Entry { id, instance })
+}
+
+/// One number of two, the same at each start.
+fn mixed(number: i64, lease: i64) -> i64 {
+    let bits = lameduck_core::rng::mix(number.cast_unsigned());
+    lameduck_core::rng::mix(bits ^ lease.cast_unsigned()).cast_signed()
+}

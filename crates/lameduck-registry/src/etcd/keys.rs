@@ -1,0 +1,265 @@
+//! The transactions that publish and withdraw: what a session's outputs mean in etcd's terms.
+//!
+//! Every write is conditional. Keys are named after the lease, so they are our own; still nothing
+//! is written over what hangs on another lease, and under one lease nothing comes after *closing*.
+
+use bytes::Bytes;
+use lameduck_core::instance::{Incarnation, Instance, Life, State};
+use lameduck_core::limits;
+use lameduck_core::name::ServiceName;
+use lameduck_core::registry::{ErrorClass, Registration, RegistryError};
+use lameduck_core::session::LeaseId;
+use lameduck_etcd_proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use lameduck_etcd_proto::etcdserverpb::request_op::Request;
+use lameduck_etcd_proto::etcdserverpb::response_op::Response;
+use lameduck_etcd_proto::etcdserverpb::{
+    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse,
+};
+use lameduck_etcd_proto::mvccpb::KeyValue;
+
+use super::client::{Client, Error};
+use crate::layout::{gozero, lameduck};
+
+/// What is published under one lease.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    pub(super) client: Client,
+    pub(super) registration: Registration,
+    pub(super) lease: LeaseId,
+}
+
+/// What is to stand there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aim {
+    Serving { ready: bool },
+    Closing,
+}
+
+impl Keys {
+    /// Writes the keys of `life`, or puts them right.
+    pub(super) async fn put(&self, life: Life, ready: bool, records: bool) -> Result<(), Error> {
+        let instance = self.instance(life, Aim::Serving { ready })?;
+        let address = instance.address.to_string();
+        let record = if records {
+            Some(lameduck::encode(&instance).map_err(|error| refused(error.to_string()))?)
+        } else {
+            None
+        };
+        for services in self.chunks() {
+            let puts: Vec<_> = self.puts(services, &address, record.as_deref()).collect();
+            let absent = puts.iter().map(|put| created_never(&put.key)).collect();
+            let success = puts.iter().cloned().map(Request::RequestPut);
+            let reads = puts.iter().map(|put| Request::RequestRange(read(&put.key)));
+            let answer = self.transact(absent, success.collect(), reads.collect());
+            let answer = answer.await?;
+            if !answer.succeeded {
+                let writes = puts.iter().cloned().map(Request::RequestPut).collect();
+                self.rewrite(&puts, &found(answer), writes).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the records say *closing* and deletes the foreign keys, a chunk in one step.
+    pub(super) async fn put_closing(&self, life: Life) -> Result<(), Error> {
+        let instance = self.instance(life, Aim::Closing)?;
+        let record = lameduck::encode(&instance).map_err(|error| refused(error.to_string()))?;
+        for services in self.chunks() {
+            let puts: Vec<_> = services
+                .iter()
+                .map(|service| self.record_put(service, &record))
+                .collect();
+            let deletes = services.iter().map(|service| {
+                Request::RequestDeleteRange(delete(&gozero::key(service, self.lease.0)))
+            });
+            let writes = puts.iter().cloned().map(Request::RequestPut);
+            let writes: Vec<Request> = writes.chain(deletes).collect();
+            let own = puts.iter().map(|put| hangs_on(&put.key, self.lease));
+            let reads = puts.iter().map(|put| Request::RequestRange(read(&put.key)));
+            let answer = self.transact(own.collect(), writes.clone(), reads.collect());
+            let answer = answer.await?;
+            if !answer.succeeded {
+                self.rewrite(&puts, &found(answer), writes).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all keys are there, under this lease.
+    pub(super) async fn check(&self, records: bool) -> Result<bool, Error> {
+        for services in self.chunks() {
+            let shadows = services.iter().map(|s| gozero::key(s, self.lease.0));
+            let ours = services.iter().map(|s| lameduck::key(s, self.lease.0));
+            let keys = shadows.chain(ours.filter(|_| records));
+            let own = keys.map(|key| hangs_on(&Bytes::from(key), self.lease));
+            let answer = self.transact(own.collect(), Vec::new(), Vec::new());
+            if !answer.await?.succeeded {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes where `found` says how the keys of `puts` are: each absent or our own, and unchanged
+    /// since.
+    async fn rewrite(
+        &self,
+        puts: &[PutRequest],
+        found: &[Option<KeyValue>],
+        writes: Vec<Request>,
+    ) -> Result<(), Error> {
+        let mut unchanged = Vec::new();
+        for (put, found) in puts.iter().zip(found) {
+            if let Some(kv) = found {
+                self.refuse_foreign(kv, put)?;
+            }
+            let revision = found.as_ref().map_or(0, |kv| kv.mod_revision);
+            unchanged.push(modified_at(&put.key, revision));
+        }
+        let answer = self.transact(unchanged, writes, Vec::new()).await?;
+        if answer.succeeded {
+            return Ok(());
+        }
+        Err(Error::Registry(RegistryError {
+            class: ErrorClass::Retry,
+            message: "etcd: our keys changed while they were written".to_owned(),
+        }))
+    }
+
+    fn refuse_foreign(&self, kv: &KeyValue, put: &PutRequest) -> Result<(), Error> {
+        let key = kv.key.escape_ascii();
+        if kv.lease != self.lease.0 {
+            return Err(refused(format!(
+                "etcd: {key} hangs on lease {:x}, ours is {:x}",
+                kv.lease, self.lease.0
+            )));
+        }
+        let state = |value: &[u8]| lameduck::decode(value).ok().map(|instance| instance.state);
+        let serving = state(&put.value) == Some(State::Serving);
+        if serving && state(&kv.value) == Some(State::Closing) {
+            return Err(refused(format!("etcd: {key} says closing already")));
+        }
+        Ok(())
+    }
+
+    fn instance(&self, life: Life, aim: Aim) -> Result<Instance, Error> {
+        let instance = &self.registration.instance;
+        gozero::dialable(&instance.address)
+            .map_err(|why| refused(format!("{}: {why}", instance.address)))?;
+        let (state, ready) = match aim {
+            Aim::Serving { ready } => (State::Serving, ready),
+            Aim::Closing => (State::Closing, false),
+        };
+        Ok(Instance {
+            incarnation: Incarnation::Life(life),
+            state,
+            ready,
+            ..instance.clone()
+        })
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = &[ServiceName]> {
+        self.registration
+            .services
+            .chunks(limits::SERVICES_PER_TRANSACTION)
+    }
+
+    fn puts(
+        &self,
+        services: &[ServiceName],
+        address: &str,
+        record: Option<&[u8]>,
+    ) -> impl Iterator<Item = PutRequest> {
+        let shadow = |service| {
+            let key = gozero::key(service, self.lease.0);
+            self.put_request(key, address.as_bytes())
+        };
+        services.iter().flat_map(move |service| {
+            let record = record.map(|record| self.record_put(service, record));
+            [Some(shadow(service)), record].into_iter().flatten()
+        })
+    }
+
+    fn record_put(&self, service: &ServiceName, record: &[u8]) -> PutRequest {
+        self.put_request(lameduck::key(service, self.lease.0), record)
+    }
+
+    fn put_request(&self, key: String, value: &[u8]) -> PutRequest {
+        PutRequest {
+            key: Bytes::from(key),
+            value: Bytes::copy_from_slice(value),
+            lease: self.lease.0,
+            ..Default::default()
+        }
+    }
+
+    async fn transact(
+        &self,
+        compare: Vec<Compare>,
+        success: Vec<Request>,
+        failure: Vec<Request>,
+    ) -> Result<TxnResponse, Error> {
+        let op = |request| RequestOp {
+            request: Some(request),
+        };
+        let request = TxnRequest {
+            compare,
+            success: success.into_iter().map(op).collect(),
+            failure: failure.into_iter().map(op).collect(),
+        };
+        self.client.transact(&request).await
+    }
+}
+
+fn refused(message: String) -> Error {
+    Error::Registry(RegistryError {
+        class: ErrorClass::Refused,
+        message,
+    })
+}
+
+/// What the reads of a transaction found, in their order.
+fn found(answer: TxnResponse) -> Vec<Option<KeyValue>> {
+    let first = |response| match response {
+        Some(Response::ResponseRange(range)) => range.kvs.into_iter().next(),
+        _ => None,
+    };
+    let responses = answer.responses.into_iter();
+    responses.map(|op| first(op.response)).collect()
+}
+
+fn equal(key: &Bytes, target: CompareTarget, union: TargetUnion) -> Compare {
+    Compare {
+        result: CompareResult::Equal.into(),
+        target: target.into(),
+        key: key.clone(),
+        range_end: Bytes::new(),
+        target_union: Some(union),
+    }
+}
+
+fn created_never(key: &Bytes) -> Compare {
+    equal(key, CompareTarget::Create, TargetUnion::CreateRevision(0))
+}
+
+fn modified_at(key: &Bytes, revision: i64) -> Compare {
+    equal(key, CompareTarget::Mod, TargetUnion::ModRevision(revision))
+}
+
+fn hangs_on(key: &Bytes, lease: LeaseId) -> Compare {
+    equal(key, CompareTarget::Lease, TargetUnion::Lease(lease.0))
+}
+
+fn read(key: &Bytes) -> RangeRequest {
+    RangeRequest {
+        key: key.clone(),
+        ..Default::default()
+    }
+}
+
+fn delete(key: &str) -> DeleteRangeRequest {
+    DeleteRangeRequest {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,93 @@
+//! An etcd that is away, forgets, or was never there.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::Duration;
+
+use super::help::{
+    Publisher, Watcher, etcdctl, present, real_etcd, registration, registry, stored,
+};
+use lameduck_registry::etcd::{Client, Etcd};
+use tokio::time::Instant;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b4_a_restarted_etcd_keeps_the_list_and_nobody_is_missed() {
+    let Some(mut etcd) = real_etcd("b4_a_restarted_etcd_keeps_the_list_and_nobody_is_missed")
+    else {
+        return;
+    };
+    let registry = registry(etcd.address());
+    let mut watcher = Watcher::new(&registry, "orders");
+    let mut publisher = Publisher::new(&registry, registration(&["orders"], "10.0.0.1:80", 1));
+    publisher.reach(present(1, 0)).await;
+    watcher.until_shown(&["10.0.0.1:80 epoch 0"]).await;
+    let keys = stored(etcd.address(), "");
+    etcd.kill().expect("killed");
+    watcher.until(Watcher::is_stale).await;
+    // Longer than the TTL: the session must give up, and yet keep the lease if etcd does.
+    publisher.until(|status| !status.registered).await;
+    etcd.restart().expect("started again");
+    publisher.until(|status| status.registered).await;
+    watcher.until(|watcher| !watcher.is_stale()).await;
+    assert_eq!(stored(etcd.address(), ""), keys, "the same lease");
+    assert_eq!(
+        watcher.fewest, 1,
+        "never an empty moment: {:?}",
+        watcher.updates
+    );
+    // And it is watched on from there.
+    etcdctl(etcd.address(), &["put", "orders/7", "10.0.0.7:80"]);
+    watcher.until(|watcher| watcher.entries.len() == 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b5_one_dead_host_of_two_and_an_etcd_that_comes_later() {
+    let Some(mut etcd) = real_etcd("b5_one_dead_host_of_two_and_an_etcd_that_comes_later") else {
+        return;
+    };
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let dead = free.local_addr().expect("bound");
+    drop(free);
+    let hosts = vec![dead.into(), etcd.address().into()];
+    let two = Etcd::new(Client::new(hosts)).with_lease_ttl(Duration::from_secs(5));
+    let begun = Instant::now();
+    let mut publisher = Publisher::new(&two, registration(&["orders"], "10.0.0.1:80", 1));
+    publisher.reach(present(1, 0)).await;
+    assert!(
+        begun.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        begun.elapsed()
+    );
+
+    etcd.kill().expect("killed");
+    let mut watcher = Watcher::new(&two, "late");
+    let mut late = Publisher::new(&two, registration(&["late"], "10.0.0.2:80", 2));
+    late.want(present(2, 0));
+    late.until(|status| status.error.is_some()).await;
+    watcher.until(Watcher::is_stale).await;
+    assert!(watcher.entries.is_empty() && !late.status.registered);
+    etcd.restart().expect("started again");
+    late.until(|status| status.registered).await;
+    watcher.until_shown(&["10.0.0.2:80 epoch 0"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_etcd_is_noticed() {
+    let Some(etcd) = real_etcd("a_silent_etcd_is_noticed") else {
+        return;
+    };
+    let registry = registry(etcd.address());
+    let mut watcher = Watcher::new(&registry, "orders");
+    watcher.next().await;
+    etcd.freeze().expect("stopped");
+    let begun = Instant::now();
+    watcher.until(Watcher::is_stale).await;
+    assert!(
+        begun.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        begun.elapsed()
+    );
+    etcd.thaw().expect("continued");
+    watcher.until(|watcher| !watcher.is_stale()).await;
+    etcdctl(etcd.address(), &["put", "orders/7", "10.0.0.7:80"]);
+    watcher.until(|watcher| watcher.entries.len() == 1).await;
+}

@@ -1,0 +1,222 @@
+//! Cases from the field, by their ids.
+
+use std::time::Duration;
+
+use super::help::{
+    Publisher, Watcher, etcdctl, present, real_etcd, registration, registry, service, stored,
+};
+use lameduck_core::instance::Incarnation;
+use lameduck_core::name::ServiceName;
+use lameduck_registry::etcd::process::Process;
+use tokio::time::Instant;
+
+/// Of the one foreign key of `name`: the lease in its name.
+fn lease_of(etcd: &Process, name: &str) -> Option<i64> {
+    let all = stored(etcd.address(), &format!("{name}/"));
+    assert!(all.len() <= 1, "exactly one key: {all:?}");
+    let key = all.into_keys().next()?;
+    key[name.len() + 1..].parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c15_the_lease_is_gone_and_somebody_registers_again() {
+    let Some(etcd) = real_etcd("c15_the_lease_is_gone_and_somebody_registers_again") else {
+        return;
+    };
+    let address = etcd.address();
+    let registry = registry(address);
+    let mut watcher = Watcher::new(&registry, "orders");
+    let mut publisher = Publisher::new(&registry, registration(&["orders"], "10.0.0.1:80", 1));
+    publisher.reach(present(1, 0)).await;
+    watcher.until_shown(&["10.0.0.1:80 epoch 0"]).await;
+    for _ in 0..3 {
+        // (d) the lease is revoked by hand.
+        let lease = lease_of(&etcd, "orders").expect("registered");
+        let begun = Instant::now();
+        etcdctl(address, &["lease", "revoke", &format!("{lease:x}")]);
+        watcher.until_shown(&[]).await;
+        publisher.until(|status| !status.registered).await;
+        publisher.until(|status| status.registered).await;
+        watcher.until_shown(&["10.0.0.1:80 epoch 0"]).await;
+        assert!(
+            begun.elapsed() < Duration::from_secs(4),
+            "{:?}",
+            begun.elapsed()
+        );
+        assert_ne!(lease_of(&etcd, "orders"), Some(lease), "a fresh lease");
+
+        // (e) the key alone is deleted by hand: the instance stays listed, its owner mends it.
+        let lease = lease_of(&etcd, "orders").expect("registered");
+        let updates = watcher.updates.len();
+        etcdctl(address, &["del", &format!("orders/{lease}")]);
+        publisher.until(|status| !status.registered).await;
+        publisher.until(|status| status.registered).await;
+        assert_eq!(lease_of(&etcd, "orders"), Some(lease), "the same lease");
+        assert_eq!(watcher.updates.len(), updates);
+        // The record alone, too.
+        etcdctl(
+            address,
+            &["del", &format!("_lameduck/v1/instance/orders/{lease}")],
+        );
+        watcher.until_shown(&[]).await;
+        watcher.until_shown(&["10.0.0.1:80 epoch 0"]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c17_compaction_overtakes_the_watcher() {
+    let Some(mut etcd) = real_etcd("c17_compaction_overtakes_the_watcher") else {
+        return;
+    };
+    let address = etcd.address();
+    let registry = registry(address);
+    for n in 1..=20 {
+        etcdctl(
+            address,
+            &["put", &format!("orders/{n}"), &format!("10.0.0.{n}:80")],
+        );
+    }
+    let mut watcher = Watcher::new(&registry, "orders");
+    watcher.until(|watcher| watcher.entries.len() == 20).await;
+    let before = watcher.entries.clone();
+    // Cut the watcher off: freeze, kill, change behind its back, compact.
+    etcd.kill().expect("killed");
+    watcher.until(Watcher::is_stale).await;
+    assert_eq!(watcher.entries, before, "an error changes nothing");
+    etcd.restart().expect("started again");
+    for n in 1..=5 {
+        etcdctl(address, &["del", &format!("orders/{n}")]);
+    }
+    for n in 21..=23 {
+        etcdctl(
+            address,
+            &["put", &format!("orders/{n}"), &format!("10.0.0.{n}:80")],
+        );
+    }
+    etcdctl(address, &["put", "orders/20", "10.0.1.20:80"]);
+    let status = etcdctl(address, &["endpoint", "status", "--write-out=json"]);
+    let at = status.find("\"revision\":").expect("a revision") + 11;
+    let digits: String = status[at..]
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    etcdctl(address, &["compact", &digits]);
+    watcher
+        .until(|watcher| {
+            let moved = watcher
+                .show()
+                .contains(&"10.0.1.20:80 Revision(21)".to_owned());
+            watcher.entries.len() == 18 && moved && !watcher.is_stale()
+        })
+        .await;
+    let same = before
+        .iter()
+        .filter(|(id, instance)| watcher.entries.get(id) == Some(*instance));
+    assert_eq!(same.count(), 14, "nothing else has changed");
+    // It goes on from there.
+    etcdctl(address, &["del", "orders/23"]);
+    watcher.until(|watcher| watcher.entries.len() == 17).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c20_user_does_not_find_user_admin() {
+    let Some(etcd) = real_etcd("c20_user_does_not_find_user_admin") else {
+        return;
+    };
+    let address = etcd.address();
+    let registry = registry(address);
+    let names = ["a", "ab", "a/b", "a.", "a%2F", "a%2Fb"];
+    let mut publishers = Vec::new();
+    for (n, name) in (1_u128..).zip(names) {
+        let here = format!("10.0.0.{n}:80");
+        let mut publisher = Publisher::new(&registry, registration(&[name], &here, n));
+        publisher.reach(present(n, 0)).await;
+        publishers.push(publisher);
+        etcdctl(
+            address,
+            &["put", &format!("{name}/77"), &format!("10.0.9.{n}:80")],
+        );
+    }
+    etcdctl(address, &["put", "a", "10.0.8.8:80"]);
+    for (n, name) in (1..).zip(names) {
+        let mut watcher = Watcher::new(&registry, name);
+        watcher.next().await;
+        watcher.until(|watcher| watcher.entries.len() == 2).await;
+        let shown = watcher.show();
+        assert_eq!(shown[0], format!("10.0.0.{n}:80 epoch 0"), "{name}");
+        assert!(
+            shown[1].starts_with(&format!("10.0.9.{n}:80 Revision")),
+            "{name}: {shown:?}"
+        );
+    }
+    for bad in ["/a", "a/", "_lameduck/v1", "", "a b"] {
+        assert!(bad.parse::<ServiceName>().is_err(), "{bad:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c21_odd_values_in_the_registry() {
+    let Some(etcd) = real_etcd("c21_odd_values_in_the_registry") else {
+        return;
+    };
+    let address = etcd.address();
+    let registry = registry(address);
+    let mut publisher = Publisher::new(&registry, registration(&["orders"], "10.0.0.1:80", 1));
+    publisher.reach(present(1, 0)).await;
+    let mut watcher = Watcher::new(&registry, "orders");
+    watcher.until_shown(&["10.0.0.1:80 epoch 0"]).await;
+    let large = "x".repeat(100_000);
+    let odd = [
+        "grpc://h:1",
+        "{\"Addr\":\"h:1\"}",
+        "h:0",
+        "h:70000",
+        "h",
+        "",
+        &large,
+        "0.0.0.0:9000",
+        "[::]:1",
+    ];
+    for (n, value) in odd.iter().enumerate() {
+        etcdctl(address, &["put", "--", &format!("orders/{n}"), value]);
+    }
+    let own = lease_of_own(&etcd);
+    // Our record malformed: the instance counts as foreign. Under a lease that is not the key's, too.
+    etcdctl(
+        address,
+        &["put", "_lameduck/v1/instance/orders/78", "{\"v\":1"],
+    );
+    etcdctl(address, &["put", "orders/78", " 10.0.0.78:80\n"]);
+    watcher.until(|watcher| watcher.entries.len() == 2).await;
+    let foreign = watcher.entries.values().any(|instance| {
+        instance.address.to_string() == "10.0.0.78:80"
+            && matches!(instance.incarnation, Incarnation::Revision(_))
+    });
+    assert!(foreign, "{:?}", watcher.show());
+    assert_eq!(registry.malformed(), odd.len() as u64 + 1);
+    // One turns good, one is deleted: both work by key.
+    etcdctl(address, &["put", "orders/3", "[2001:DB8::7]:443"]);
+    watcher.until(|watcher| watcher.entries.len() == 3).await;
+    for n in 0..odd.len() {
+        etcdctl(address, &["del", &format!("orders/{n}")]);
+    }
+    etcdctl(address, &["del", "orders/78"]);
+    watcher.until_shown(&["10.0.0.1:80 epoch 0"]).await;
+    assert_eq!(lease_of_own(&etcd), own, "the good one was left alone");
+    // Who cannot be dialled is not published.
+    let wildcard = registration(&["orders"], "0.0.0.0:80", 3);
+    let mut refused = Publisher::new(&registry, wildcard);
+    refused.want(present(3, 0));
+    refused.until(|status| status.error.is_some()).await;
+    let error = refused.status.error.as_ref().map(ToString::to_string);
+    assert!(error.is_some_and(|error| error.contains("wildcard")));
+    drop(service("orders"));
+}
+
+fn lease_of_own(etcd: &Process) -> Vec<String> {
+    let all = stored(etcd.address(), "_lameduck/v1/instance/orders/");
+    let records = all
+        .into_iter()
+        .filter(|(_, value)| value.contains("\"epoch\":0"));
+    records.map(|(key, _)| key).collect()
+}

@@ -1,0 +1,7 @@
+//! The etcd registry against a real etcd.
+
+mod away;
+mod field;
+mod help;
+mod layout;
+mod leaving;
