@@ -107,6 +107,8 @@ struct State {
     /// Closing statements, by registry where the life has no name of its own.
     tombstones: BTreeMap<Option<String>, Tombstones>,
     rng: Option<Rng>,
+    /// Numbers registries that no target names.
+    at_hand: u64,
 }
 
 struct Followed {
@@ -205,14 +207,14 @@ impl Hub {
         registry: &Arc<dyn Registry>,
         service: &ServiceName,
     ) -> Arc<Directory> {
+        let mut state = self.handle.lock();
         let subject = Subject {
             registry: Arc::clone(registry),
-            // The directory holds the registry, so that its place is its own as long as that lasts.
-            registry_key: format!("at {:p}", Arc::as_ptr(registry)),
+            registry_key: state.key_of(registry),
             subscribed: service.clone(),
             service: Some(service.clone()),
         };
-        self.follow(&mut self.handle.lock(), subject)
+        self.follow(&mut state, subject)
     }
 
     fn follow(&self, state: &mut State, subject: Subject) -> Arc<Directory> {
@@ -351,6 +353,25 @@ impl State {
             }
         }
         seed
+    }
+
+    /// The name of a registry that no target names. A number of its own: another one may lie at the
+    /// same place once this is gone.
+    fn key_of(&mut self, registry: &Arc<dyn Registry>) -> String {
+        let is_it =
+            |known: &Weak<dyn Registry>| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(registry));
+        let mut known = self
+            .registries
+            .iter()
+            .filter(|(_, one)| one.strong_count() > 0);
+        if let Some((key, _)) = known.find(|(_, one)| is_it(one)) {
+            return key.clone();
+        }
+        self.at_hand += 1;
+        let key = format!("at hand {}", self.at_hand);
+        self.registries
+            .insert(key.clone(), Arc::downgrade(registry));
+        key
     }
 
     fn forget_unused(&mut self) {

@@ -1,6 +1,7 @@
 //! A plain tonic server, as other people run it.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::net::{TcpListener, TcpStream};
@@ -50,11 +51,21 @@ pub async fn start(router: axum::Router) -> (SocketAddr, Running) {
 
 /// Serves `router` there.
 pub fn serve(listener: TcpListener, router: axum::Router) -> Running {
+    serve_counted(listener, router, Arc::default())
+}
+
+/// The same, counting what it accepts.
+pub fn serve_counted(
+    listener: TcpListener,
+    router: axum::Router,
+    accepted: Arc<AtomicU32>,
+) -> Running {
     let (stop, stopped) = oneshot::channel::<()>();
     let sockets = Sockets::default();
     let kept = Arc::clone(&sockets);
-    let incoming = TcpListenerStream::new(listener).map(move |accepted| {
-        let socket = accepted?;
+    let incoming = TcpListenerStream::new(listener).map(move |incoming| {
+        let socket = incoming?;
+        accepted.fetch_add(1, Ordering::SeqCst);
         socket.set_nodelay(true)?;
         let socket = socket.into_std()?;
         kept.lock().expect("no panic").push(socket.try_clone()?);
