@@ -11,6 +11,7 @@ use lameduck_core::conn::{Conn, Input, Look, Output, Protocol, Reason};
 use lameduck_core::machine::Machine;
 use rustix::net::RecvFlags;
 use socket2::SockRef;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep_until};
@@ -65,6 +66,7 @@ enum Wake {
     Noticed(Input),
     Orders,
     Deadline,
+    /// Nothing can be said or heard on it any more.
     SocketGone,
 }
 
@@ -122,6 +124,8 @@ impl Connection {
         let peer = Arc::clone(&self.parts.peer);
         let mut changed = pin!(orders.changed());
         let mut gone = pin!(peer.dropped.notified());
+        let socket = Arc::clone(&self.socket);
+        let mut reset = pin!(socket.stream().ready(Interest::ERROR));
         poll_fn(|context| {
             let wake = self.poll_http(context);
             if wake.is_ready() {
@@ -132,6 +136,10 @@ impl Connection {
                 return Poll::Ready(Wake::Orders);
             }
             if matches!(self.http, Http::Ended) && gone.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Wake::SocketGone);
+            }
+            // hyper lets an HTTP/1 peer shut down its side, and so does not read while a handler works.
+            if matches!(self.http, Http::One(_)) && reset.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Wake::SocketGone);
             }
             match &mut sleep {

@@ -1,7 +1,11 @@
 //! The accept loop and its connections, seen from raw sockets and frames.
 
+mod accept;
 pub mod client;
+mod cut;
 mod goaway;
+mod grpc;
+mod permits;
 mod plain;
 mod refuse;
 pub mod start;

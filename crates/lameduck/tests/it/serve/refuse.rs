@@ -101,6 +101,7 @@ type Sender = h2::client::SendRequest<Bytes>;
 
 async fn dial(server: &Running) -> Sender {
     let socket = TcpStream::connect(server.address).await.expect("listens");
+    socket.set_nodelay(true).expect("a socket");
     let (sender, connection) = h2::client::handshake(socket).await.expect("HTTP/2");
     tokio::spawn(connection);
     sender
