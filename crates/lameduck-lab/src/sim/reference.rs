@@ -1,0 +1,117 @@
+//! A directory as one would write it without thinking of machines: it keeps everything that was
+//! ever said and works out from that, each time anew, who is in tier 1. Slow and simple, so that
+//! it can be seen to be right; compared with the production directory after every input.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lameduck_core::directory::{EndpointId, Input, Member};
+use lameduck_core::event::{ClosingSource, Tier};
+use lameduck_core::instance::{Incarnation, Instance, State};
+use lameduck_core::registry::{EntryId, Update};
+
+/// Everything that was said.
+#[derive(Default)]
+pub(super) struct Naive {
+    listed: BTreeMap<EntryId, Instance>,
+    /// Lives that said themselves that they are closing.
+    closed: BTreeSet<Incarnation>,
+    up: BTreeSet<EndpointId>,
+    sick: BTreeSet<EndpointId>,
+    /// Whether anything was said that only makes sense with the machine's own memory (a guess
+    /// from health): such members are not compared.
+    guessed: BTreeSet<EndpointId>,
+}
+
+impl Naive {
+    pub(super) fn hear(&mut self, input: &Input) {
+        match input {
+            Input::Update(Update::Reset { entries, .. }) => {
+                self.listed = entries
+                    .iter()
+                    .map(|entry| (entry.id, entry.instance.clone()))
+                    .collect();
+                self.statements();
+            }
+            Input::Update(Update::Delta {
+                changed, removed, ..
+            }) => {
+                let changed = changed
+                    .iter()
+                    .map(|entry| (entry.id, entry.instance.clone()));
+                self.listed.extend(changed);
+                self.listed.retain(|id, _| !removed.contains(id));
+                self.statements();
+            }
+            Input::Update(Update::Stale(_) | Update::Live) | Input::Identified { .. } => {}
+            Input::Closing {
+                incarnation,
+                source,
+            } => {
+                if *source != ClosingSource::Health {
+                    self.closed.insert(*incarnation);
+                }
+            }
+            Input::Link { endpoint, up } => set(&mut self.up, *endpoint, *up),
+            Input::Health { endpoint, serving } => set(&mut self.sick, *endpoint, !*serving),
+            Input::PeerEnded { endpoint } => {
+                if self.sick.contains(endpoint) {
+                    self.guessed.insert(*endpoint);
+                }
+            }
+        }
+    }
+
+    fn statements(&mut self) {
+        let closing = self
+            .listed
+            .values()
+            .filter(|instance| instance.state == State::Closing);
+        self.closed
+            .extend(closing.map(|instance| instance.incarnation));
+    }
+
+    /// What is wrong with a member's place; `None` where nothing is.
+    pub(super) fn disagrees(&self, member: &Member) -> Option<String> {
+        if self.guessed.contains(&member.endpoint) {
+            return None;
+        }
+        let closed = self
+            .closed
+            .iter()
+            .any(|life| covers(*life, member.incarnation));
+        let up = self.up.contains(&member.endpoint);
+        let sick = self.sick.contains(&member.endpoint);
+        let wrong = match member.tier {
+            Tier::Ready => !up || closed || sick,
+            Tier::LastResort => !up,
+            Tier::Out => up && !sick && !closed && self.is_wanted(member),
+        };
+        wrong.then(|| format!("{member:?}: up {up}, closed {closed}, sick {sick}"))
+    }
+
+    fn is_wanted(&self, member: &Member) -> bool {
+        self.listed.values().any(|instance| {
+            instance.address == member.address
+                && instance.incarnation == member.incarnation
+                && instance.ready
+        })
+    }
+}
+
+fn set(endpoints: &mut BTreeSet<EndpointId>, endpoint: EndpointId, present: bool) {
+    if present {
+        endpoints.insert(endpoint);
+    } else {
+        endpoints.remove(&endpoint);
+    }
+}
+
+/// A statement holds for its own life and for earlier epochs of the same boot.
+fn covers(statement: Incarnation, life: Incarnation) -> bool {
+    match (statement, life) {
+        (Incarnation::Life(said), Incarnation::Life(life)) => {
+            said.boot == life.boot && life.epoch <= said.epoch
+        }
+        (said, life) => said == life,
+    }
+}

@@ -1,0 +1,67 @@
+use std::time::Duration;
+
+use super::scenario::{Act, Flaw};
+use super::*;
+
+/// Worlds in a plain test run; `lameduck lab sim` runs many more.
+const SEEDS: u64 = 1_000;
+
+#[test]
+fn many_worlds_hold() {
+    let summary = run_seeds(0..SEEDS);
+    if let Some(violation) = &summary.violation {
+        panic!("{violation}");
+    }
+    assert_eq!(summary.worlds, SEEDS);
+    assert!(
+        summary.answered > SEEDS * 100 && summary.drains > SEEDS / 4,
+        "{summary:?}"
+    );
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let timeline = |seed| World::new(Scenario::from_seed(seed), true).run().timeline;
+    assert_eq!(timeline(3), timeline(3));
+    assert!(timeline(3).len() > 20);
+}
+
+/// A planted fault is found, and the world in which it is found is as small as it can be.
+fn check(flaw: Flaw, act: Act, expected: &str) {
+    let mut scenario = Scenario::from_seed(11);
+    let at = Duration::from_secs;
+    scenario.flaw = Some(flaw);
+    scenario.acts = vec![
+        (at(3), Act::WatchBreaks { caller: 0 }),
+        (at(4), act),
+        (at(8), Act::Compact),
+        (at(9), act),
+    ];
+    let violation = run(scenario.clone()).violation.expect("the fault is found");
+    // What is left may only be there for its timing, but the planted act is one of few.
+    let left = &violation.scenario.acts;
+    assert!(
+        left.len() <= 2 && left.iter().any(|(_, one)| *one == act),
+        "{violation}"
+    );
+    let text = violation.to_string();
+    assert!(text.contains(expected), "{text}");
+    assert!(text.contains("lab sim --seed 11"), "{text}");
+    assert_eq!(run(scenario).violation.expect("again").to_string(), text);
+}
+
+#[test]
+fn a_process_that_drops_calls_is_found() {
+    let act = Act::Roll { slot: 1 };
+    check(Flaw::DropsAtAnnouncement, act, "abandoned calls");
+}
+
+#[test]
+fn a_mark_that_stays_is_found() {
+    let length = Duration::from_secs(1);
+    check(
+        Flaw::StaysMarked,
+        Act::Hold { slot: 1, length },
+        "would call",
+    );
+}
