@@ -4,3 +4,4 @@ mod etcd;
 mod etcdctl;
 mod process;
 mod server;
+mod wire;
