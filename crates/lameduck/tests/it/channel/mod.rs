@@ -4,6 +4,7 @@ mod calls;
 mod leaving;
 mod members;
 mod node;
+mod rolls;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,216 @@
+//! Both ends of ours: servers are rolled and held while they are called.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use lameduck::core::instance::Incarnation;
+use lameduck::core::registry::Registry;
+use lameduck::provider::{DrainReport, Handle};
+use lameduck::{Hub, Provider};
+use tokio::task::JoinHandle;
+
+use super::leaving::both;
+use super::node::{Deed, Facts, Node};
+use super::*;
+use crate::greeter::greeter_server::GreeterServer;
+
+/// A provider that runs.
+struct Running {
+    handle: Handle,
+    facts: Arc<Facts>,
+    run: JoinHandle<DrainReport>,
+}
+
+async fn provide(
+    name: &'static str,
+    address: &str,
+    registry: Option<&Arc<dyn Registry>>,
+) -> Running {
+    let facts = Facts::new(name, None);
+    let node = Node {
+        address: ([0, 0, 0, 0], 0).into(),
+        facts: Arc::clone(&facts),
+        running: None,
+    };
+    let routes = tonic::service::Routes::new(GreeterServer::new(node));
+    let mut builder = Provider::builder("orders")
+        .listen(address)
+        .grpc(routes)
+        .signals(false);
+    if let Some(registry) = registry {
+        builder = builder.registry_with(Arc::clone(registry), "memory");
+    }
+    let provider = builder.build().expect("a free port");
+    let handle = provider.handle();
+    let run = tokio::spawn(provider.run());
+    timeout(SOON, handle.serving()).await.expect("it serves");
+    Running { handle, facts, run }
+}
+
+/// Callers that go on until they are told to stop.
+struct Load {
+    over: Arc<AtomicBool>,
+    calls: Arc<AtomicU32>,
+    callers: Vec<JoinHandle<Vec<String>>>,
+}
+
+impl Load {
+    fn start(channel: &Channel) -> Self {
+        let (over, calls) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU32::new(0)),
+        );
+        let callers = (0..8).map(|_| {
+            let (channel, over, calls) = (channel.clone(), Arc::clone(&over), Arc::clone(&calls));
+            tokio::spawn(async move {
+                let mut lost = Vec::new();
+                while !over.load(Ordering::SeqCst) {
+                    calls.fetch_add(1, Ordering::SeqCst);
+                    if let Err(status) = hello(&channel).await {
+                        lost.push(format!("{status:?}"));
+                    }
+                }
+                lost
+            })
+        });
+        let callers = callers.collect();
+        Self {
+            over,
+            calls,
+            callers,
+        }
+    }
+
+    async fn go_on(&self, more: u32) {
+        let before = self.calls.load(Ordering::SeqCst);
+        until("calls go on", || {
+            self.calls.load(Ordering::SeqCst) > before + more
+        })
+        .await;
+    }
+
+    async fn end(self) {
+        self.over.store(true, Ordering::SeqCst);
+        for caller in self.callers {
+            assert_eq!(caller.await.expect("no panic"), Vec::<String>::new());
+        }
+    }
+}
+
+/// Stops and starts each of them on its port, under load.
+async fn roll(channel: Channel, mut servers: [Running; 2], registry: Option<&Arc<dyn Registry>>) {
+    both(&channel).await;
+    let load = Load::start(&channel);
+    for (server, name) in servers.iter_mut().zip(["a2", "b2"]) {
+        load.go_on(50).await;
+        server.handle.stop("a test");
+        let report = timeout(SOON, &mut server.run)
+            .await
+            .expect("in time")
+            .expect("no panic");
+        assert_eq!(report.exit_code(), 0, "{report}");
+        let address = server.handle.local_addr().to_string();
+        *server = provide(name, &address, registry).await;
+        let facts = Arc::clone(&server.facts);
+        until("the successor is called", || facts.started() > 0).await;
+    }
+    load.end().await;
+}
+
+fn work(servers: [Running; 2]) -> [Running; 2] {
+    for server in &servers {
+        server.facts.act(Deed::Work(Duration::from_millis(2)));
+    }
+    servers
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_roll_on_a_registry_loses_nothing_even_without_failover() {
+    for failover in [true, false] {
+        let registry: Arc<dyn Registry> = Arc::new(Memory::new());
+        let a = provide("a", "127.0.0.1:0", Some(&registry)).await;
+        let b = provide("b", "127.0.0.1:0", Some(&registry)).await;
+        let builder = Hub::new().channel_builder_with(Arc::clone(&registry), orders());
+        let channel = builder.failover(failover).build().expect("a service");
+        roll(channel, work([a, b]), Some(&registry)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_roll_of_fixed_addresses_loses_nothing_even_without_failover() {
+    for failover in [true, false] {
+        let a = provide("a", "127.0.0.1:0", None).await;
+        let b = provide("b", "127.0.0.1:0", None).await;
+        let target = direct(&[a.handle.local_addr(), b.handle.local_addr()]);
+        let builder = Hub::new().channel_builder(&target);
+        let channel = builder.failover(failover).build().expect("a target");
+        roll(channel, work([a, b]), None).await;
+    }
+}
+
+/// (d) of the field case, with both ends: a hold takes the instance out, a Resume brings it back.
+async fn hold_and_resume(channel: Channel, log: &Log, servers: [Running; 2]) {
+    both(&channel).await;
+    let [a, b] = &servers;
+    let life = a.handle.life();
+    a.handle.hold();
+    let is_it = |event: &Event| matches!(event, Event::Closing { incarnation, .. } if *incarnation == Incarnation::Life(life));
+    until("the hold is known", || log.count(is_it) == 1).await;
+    let before = a.facts.started();
+    for _ in 0..20 {
+        assert_eq!(hello(&channel).await.expect("b serves"), "b");
+    }
+    assert_eq!(a.facts.started(), before);
+    // Longer than the first GOAWAYs take: the connection of before is gone.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert!(a.handle.resume().await, "a hold is resumed");
+    assert_eq!(a.handle.life(), life.resumed());
+    let used = async { while hello(&channel).await.expect("they serve") != "a" {} };
+    timeout(SOON, used).await.expect("the resumed life is used");
+    assert!(!b.handle.gate().is_closed());
+}
+
+#[tokio::test]
+async fn c32_d_a_hold_is_resumed_on_a_registry() {
+    let registry: Arc<dyn Registry> = Arc::new(Memory::new());
+    let a = provide("a", "127.0.0.1:0", Some(&registry)).await;
+    let b = provide("b", "127.0.0.1:0", Some(&registry)).await;
+    let log = Log::default();
+    let builder = log
+        .hub()
+        .channel_builder_with(Arc::clone(&registry), orders());
+    hold_and_resume(builder.build().expect("a service"), &log, [a, b]).await;
+}
+
+#[tokio::test]
+async fn c32_d_a_hold_is_resumed_at_a_fixed_address() {
+    let a = provide("a", "127.0.0.1:0", None).await;
+    let b = provide("b", "127.0.0.1:0", None).await;
+    let log = Log::default();
+    let target = direct(&[a.handle.local_addr(), b.handle.local_addr()]);
+    let channel = log.hub().channel(&target).expect("a target");
+    hold_and_resume(channel, &log, [a, b]).await;
+}
+
+#[tokio::test]
+async fn one_static_address_outlives_its_servers_restart() {
+    let a = provide("a", "127.0.0.1:0", None).await;
+    let address: SocketAddr = a.handle.local_addr();
+    let channel = Hub::new().channel(&address.to_string()).expect("a target");
+    ready(&channel).await;
+    a.handle.stop("a test");
+    // Closing: the last resort still serves.
+    assert_eq!(hello(&channel).await.expect("it still serves"), "a");
+    timeout(SOON, a.run)
+        .await
+        .expect("in time")
+        .expect("no panic");
+    let waiting = tokio::spawn({
+        let channel = channel.clone();
+        async move { hello(&channel).await }
+    });
+    let _b = provide("b", &address.to_string(), None).await;
+    assert_eq!(waiting.await.expect("no panic").expect("within 2 s"), "b");
+}
