@@ -79,7 +79,10 @@ impl World {
     /// Lets time pass, waking the machine whenever it asks.
     fn until(&mut self, millis: u64) {
         let end = Timestamp::from_millis(millis);
-        while let Some((at, _)) = self.drain.deadline().filter(|(at, _)| *at <= end) {
+        let mut idle = 0;
+        while let Some((at, why)) = self.drain.deadline().filter(|(at, _)| *at <= end) {
+            idle = if at > self.now { 0 } else { idle + 1 };
+            assert!(idle < 100, "woken again and again for {why}");
             self.now = self.now.max(at);
             self.drain.handle_timeout(self.now);
             self.collect();
