@@ -1,6 +1,7 @@
 //! Every observable fact, as data. Logs, metrics and the lab's ledger derive from these.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::drain::Report;
@@ -70,6 +71,13 @@ pub enum Event {
         life: Life,
         /// The phase.
         phase: Phase,
+    },
+    /// A serving process accepts connections.
+    Listening {
+        /// Its services.
+        services: Vec<ServiceName>,
+        /// Where.
+        address: Address,
     },
     /// A registry confirmed a wanted state, or failed to.
     Registration {

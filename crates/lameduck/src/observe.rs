@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use lameduck_core::event::Event;
+use lameduck_core::name::ServiceName;
 use tracing::{debug, info, trace, warn};
 
 /// Somebody who wants to see every event, on the thread on which it happens: be quick.
@@ -55,6 +56,10 @@ impl fmt::Debug for Events {
 fn log(event: &Event) {
     match event {
         Event::PhaseEntered { life, phase } => info!(%life, phase = phase.as_str(), "phase"),
+        Event::Listening { services, address } => {
+            let services: Vec<&str> = services.iter().map(ServiceName::as_str).collect();
+            info!(services = services.join(","), %address, "listening");
+        }
         Event::Registration {
             registry,
             want,

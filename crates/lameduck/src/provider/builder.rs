@@ -60,7 +60,7 @@ struct Times {
 
 /// A process that serves, before it does: [`run`](Self::run) it.
 pub struct Provider {
-    pub(super) service: String,
+    pub(super) services: Vec<ServiceName>,
     pub(super) plan: Plan,
     pub(super) server: Server,
     pub(super) shared: Arc<Shared>,
@@ -88,7 +88,7 @@ impl Provider {
 
 impl fmt::Debug for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Provider({})", self.service)
+        write!(f, "Provider({})", names(&self.services))
     }
 }
 
@@ -225,25 +225,25 @@ impl Builder {
         services
             .iter()
             .for_each(|name| health.set(name.as_str(), ServingStatus::Serving));
-        self.assemble(plan, listener, life, events, planned, health)
+        self.assemble(Parts {
+            services,
+            plan,
+            listener,
+            life,
+            events,
+            planned,
+            health,
+        })
     }
 
-    fn assemble(
-        self,
-        plan: Plan,
-        listener: TcpListener,
-        life: Life,
-        events: Events,
-        planned: Vec<Planned>,
-        health: Health,
-    ) -> Result<Provider, BuildError> {
-        let gate = Gate::new();
+    fn assemble(self, parts: Parts) -> Result<Provider, BuildError> {
+        let (gate, health, life) = (Gate::new(), parts.health, parts.life);
         let shown = (!self.without_health).then_some(&health);
         let server = Server::builder()
             .gate(gate.clone())
             .life(life)
             .services(self.services.clone())
-            .listener(listener)
+            .listener(parts.listener)
             .router(routes::join(self.router, self.grpc, shown))
             .build()
             .map_err(|source| BuildError::Bind {
@@ -263,26 +263,27 @@ impl Builder {
             health,
             control: server.control(),
             local_addr: server.local_addr(),
-            registrations: planned
+            registrations: parts
+                .planned
                 .iter()
                 .map(|planned| planned.status.subscribe())
                 .collect(),
         });
-        let (service, progress) = (self.services.join(","), Progress::default());
+        let progress = Progress::default();
         if !self.without_signals {
-            signals::install(Arc::clone(&shared), service.clone(), progress.clone())
+            let names = self.services.join(",");
+            signals::install(Arc::clone(&shared), names, progress.clone())
                 .map_err(BuildError::Signals)?;
         }
-        let hooks = self.hooks;
         Ok(Provider {
-            service,
-            plan,
+            services: parts.services,
+            plan: parts.plan,
             server,
             shared,
             inputs,
-            planned,
-            hooks,
-            events,
+            planned: parts.planned,
+            hooks: self.hooks,
+            events: parts.events,
             progress,
         })
     }
@@ -435,6 +436,17 @@ impl fmt::Debug for Builder {
     }
 }
 
+/// What building has made so far.
+struct Parts {
+    services: Vec<ServiceName>,
+    plan: Plan,
+    listener: TcpListener,
+    life: Life,
+    events: Events,
+    planned: Vec<Planned>,
+    health: Health,
+}
+
 struct Connected {
     registry: Arc<dyn Registry>,
     name: String,
@@ -474,6 +486,12 @@ fn announce_times(
     if plan.floor.is_zero() && plan.quiet.is_zero() {
         events.emit(&Event::NoClosing { life });
     }
+}
+
+/// The services, as a report names them.
+pub(super) fn names(services: &[ServiceName]) -> String {
+    let names: Vec<&str> = services.iter().map(ServiceName::as_str).collect();
+    names.join(",")
 }
 
 fn boot_id() -> Result<BootId, BuildError> {

@@ -13,7 +13,7 @@ use lameduck_registry::driver::{Clock, Effects, drive};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::builder::Provider;
+use super::builder::{Provider, names};
 use super::handle::Shared;
 use super::hooks::{self, Hook};
 use super::registration::Registrations;
@@ -45,12 +45,16 @@ impl Provider {
             tasks,
             report: sender,
         };
+        self.events.emit(&Event::Listening {
+            services: self.services.clone(),
+            address: self.shared.local_addr.into(),
+        });
         let _ = self.shared.commands.inputs.send(Input::Started);
         let machine = Drain::new(self.plan, self.shared.status.borrow().life);
         let report = leave(machine, self.inputs, edge, receiver).await;
         self.shared.commands.close();
         self.events.emit(&Event::Stopped(report.clone()));
-        report::line(&self.service, &report);
+        report::line(&names(&self.services), &report);
         self.progress.end();
         report
     }

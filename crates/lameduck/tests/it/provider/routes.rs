@@ -1,0 +1,130 @@
+//! gRPC and HTTP behind one port, through a stock tonic client.
+
+use axum::Router;
+use axum::routing::get;
+use lameduck::Provider;
+use lameduck::provider::{Builder, Handle};
+use tokio::net::TcpStream;
+use tonic::service::Routes;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
+
+use crate::greeter::greeter_client::GreeterClient;
+use crate::greeter::greeter_server::{Greeter, GreeterServer};
+use crate::greeter::{HelloReply, HelloRequest};
+use crate::serve::start::{rest, say, within};
+
+struct Polite;
+
+#[tonic::async_trait]
+impl Greeter for Polite {
+    async fn hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
+        let text = format!("Hello, {}!", request.into_inner().name);
+        Ok(Response::new(HelloReply { text }))
+    }
+}
+
+fn grpc() -> Routes {
+    Routes::new(GreeterServer::new(Polite))
+}
+
+fn web() -> Router {
+    let fallback = async || (http::StatusCode::IM_A_TEAPOT, "not here");
+    Router::new()
+        .route("/", get(async || "hello"))
+        .fallback(fallback)
+}
+
+async fn start(builder: Builder) -> Handle {
+    let provider = builder
+        .listen("127.0.0.1:0")
+        .signals(false)
+        .build()
+        .expect("it builds");
+    let handle = provider.handle();
+    tokio::spawn(provider.run());
+    within(handle.serving()).await;
+    handle
+}
+
+async fn status_line(handle: &Handle, path: &str) -> String {
+    let mut socket = TcpStream::connect(handle.local_addr())
+        .await
+        .expect("it listens");
+    say(
+        &mut socket,
+        &format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n"),
+    )
+    .await;
+    let answer = rest(&mut socket).await.expect("no reset");
+    let text = String::from_utf8_lossy(&answer);
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+async fn channel(handle: &Handle) -> Channel {
+    let endpoint = Channel::from_shared(format!("http://{}", handle.local_addr()));
+    endpoint
+        .expect("an address")
+        .connect()
+        .await
+        .expect("it listens")
+}
+
+async fn hello(channel: &Channel) -> Result<String, Code> {
+    let request = HelloRequest {
+        name: "duck".to_owned(),
+    };
+    let answer = GreeterClient::new(channel.clone()).hello(request).await;
+    answer
+        .map(|reply| reply.into_inner().text)
+        .map_err(|status| status.code())
+}
+
+/// A Check of the health of `service` by hand: only its outcome matters.
+async fn check(channel: &Channel, service: &str) -> Result<(), Code> {
+    use lameduck::health::messages::{CHECK_PATH, HealthCheckRequest, HealthCheckResponse};
+    let mut grpc = tonic::client::Grpc::new(channel.clone());
+    grpc.ready().await.expect("connected");
+    let codec = tonic_prost::ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default();
+    let request = Request::new(HealthCheckRequest {
+        service: service.to_owned(),
+    });
+    let path = http::uri::PathAndQuery::from_static(CHECK_PATH);
+    let answer = grpc.unary(request, path, codec).await;
+    answer.map(drop).map_err(|status| status.code())
+}
+
+#[tokio::test]
+async fn both_on_one_port_each_with_its_own_answer_to_what_it_does_not_know() {
+    let handle = start(Provider::builder("greeter").grpc(grpc()).router(web())).await;
+    let channel = channel(&handle).await;
+    assert_eq!(hello(&channel).await, Ok("Hello, duck!".to_owned()));
+    assert_eq!(status_line(&handle, "/").await, "HTTP/1.1 200 OK");
+    assert_eq!(
+        status_line(&handle, "/none").await,
+        "HTTP/1.1 418 I'm a teapot"
+    );
+    assert_eq!(check(&channel, "greeter").await, Ok(()));
+    assert_eq!(check(&channel, "").await, Ok(()));
+    assert_eq!(check(&channel, "unknown").await, Err(Code::NotFound));
+    handle.abort();
+}
+
+#[tokio::test]
+async fn either_alone_has_health_and_neither_has_it_where_it_is_switched_off() {
+    let only_web = start(Provider::builder("orders").router(web())).await;
+    assert_eq!(
+        status_line(&only_web, "/none").await,
+        "HTTP/1.1 418 I'm a teapot"
+    );
+    assert_eq!(check(&channel(&only_web).await, "orders").await, Ok(()));
+    let only_grpc = start(Provider::builder("greeter").grpc(grpc())).await;
+    assert_eq!(check(&channel(&only_grpc).await, "greeter").await, Ok(()));
+    let neither = start(Provider::builder("greeter").grpc(grpc()).health(false)).await;
+    let channel = channel(&neither).await;
+    assert_eq!(hello(&channel).await, Ok("Hello, duck!".to_owned()));
+    assert_eq!(check(&channel, "greeter").await, Err(Code::Unimplemented));
+    [only_web, only_grpc, neither]
+        .iter()
+        .for_each(Handle::abort);
+}
