@@ -21,7 +21,7 @@ pub(crate) enum Flag {
     Upgraded = 1 << 6,
     /// The socket is gone from the IO wrapper.
     Dropped = 1 << 7,
-    /// The process is cutting what is left.
+    /// The connection is cut while another protocol reads from it: its end is to be an error.
     Cut = 1 << 8,
 }
 

@@ -128,7 +128,11 @@ mod tests {
 
     #[test]
     fn nobody_is_admitted_after_close_and_the_last_one_wakes() {
-        loom::model(|| {
+        let mut model = loom::model::Builder::new();
+        // All orders of three threads take half a minute; what two interruptions can break is
+        // found in a moment.
+        model.preemption_bound = Some(2);
+        model.check(|| {
             let word: Model = Arc::new(Word::new());
             let visitors: Vec<_> = (0..2)
                 .map(|_| {

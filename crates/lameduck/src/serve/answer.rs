@@ -67,7 +67,9 @@ impl http_body::Body for Answer {
         let mut this = self.project();
         match this.body.as_mut().poll_frame(context) {
             Poll::Ready(Some(Ok(mut frame))) => {
-                if let (Some(trailers), Some(held)) = (frame.trailers_mut(), &*this.held) {
+                if let Some(trailers) = frame.trailers_mut()
+                    && let Some(held) = this.held.take()
+                {
                     mark_trailers(&held.peer, trailers);
                 }
                 Poll::Ready(Some(Ok(frame)))
@@ -96,6 +98,7 @@ impl http_body::Body for Answer {
                 }
                 let mut trailers = cut_trailers();
                 mark_trailers(&held.peer, &mut trailers);
+                *this.held = None;
                 this.body.set(Body::empty());
                 Poll::Ready(Some(Ok(Frame::trailers(trailers))))
             }

@@ -235,6 +235,9 @@ impl AsyncRead for Io {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.peer.link.has(Flag::Cut) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         let mut most = self.until_pong();
         if most == 0 {
             if buffer.remaining() >= SHUTDOWN_PONG.len() {

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::get;
-use lameduck::core::limits::{FINAL_GOAWAY_MAX, HANDSHAKE_DRAINING_MAX};
+use lameduck::core::limits::{FINAL_GOAWAY_MAX, HANDSHAKE_DRAINING_MAX, HTTP1_LINGER};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
 
 use super::client::{Client, PING, PREFACE, SHUTDOWN_PING, last_stream};
-use super::start::{Running, rest, start, within};
+use super::start::{Running, head, rest, say, start, within};
 use crate::raw::{GOAWAY, LAST_STREAM_MAX, RST_STREAM};
 
 /// `/` answers at once, `/held` once it is let go, `/large` with a megabyte.
@@ -196,7 +196,7 @@ async fn first_goaways_are_spread_over_the_pace() {
 async fn who_says_nothing_or_half_a_preface_is_bounded() {
     let held = held();
     let mut sockets = Vec::new();
-    for part in [0, 1, 3, 5, 23] {
+    for part in [0, 1, 3, 5, 23, 24] {
         let mut socket = held.server.connect().await;
         socket.write_all(&PREFACE[..part]).await.expect("it reads");
         sockets.push(socket);
@@ -217,6 +217,52 @@ async fn who_says_nothing_or_half_a_preface_is_bounded() {
         // HTTP/2's own SETTINGS may have come; no answer has.
         let _ = rest(&mut socket).await;
     }
+}
+
+#[tokio::test]
+async fn half_a_head_is_bounded_on_a_fresh_and_on_a_used_connection() {
+    let held = held();
+    let mut fresh = held.server.connect().await;
+    say(&mut fresh, "GET / HTTP/1.1\r\nho").await;
+    let mut used = held.server.connect().await;
+    say(
+        &mut used,
+        "GET / HTTP/1.1\r\nhost: a\r\n\r\nGET / HTTP/1.1\r\nho",
+    )
+    .await;
+    head(&mut used).await;
+    let before = Instant::now();
+    within(held.server.control.close_listener()).await;
+    within(held.server.control.final_goaways(FINAL_GOAWAY_MAX)).await;
+    held.server.end().await;
+    let most = HTTP1_LINGER + HANDSHAKE_DRAINING_MAX + Duration::from_millis(500);
+    assert!(before.elapsed() < most, "{:?}", before.elapsed());
+}
+
+#[tokio::test]
+async fn a_request_on_its_way_is_served_during_the_linger() {
+    let held = held();
+    let mut socket = held.server.connect().await;
+    say(&mut socket, "GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    held.server.idle_after(1).await;
+    head(&mut socket).await;
+    held.server.control.announce();
+    within(held.server.control.close_listener()).await;
+    let control = held.server.control.clone();
+    let told = tokio::spawn(async move { control.final_goaways(FINAL_GOAWAY_MAX).await });
+    within(async {
+        while held.server.control.connections().told == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    say(&mut socket, "GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    let answers = String::from_utf8(rest(&mut socket).await.expect("FIN")).expect("ASCII");
+    assert!(answers.contains("connection: close\r\n"), "{answers}");
+    assert!(answers.ends_with("hello"), "{answers}");
+    within(told).await.expect("no panic");
+    assert_eq!(held.server.gate.admitted(), 2);
+    held.server.end().await;
 }
 
 #[tokio::test]
