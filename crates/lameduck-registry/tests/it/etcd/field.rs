@@ -1,29 +1,30 @@
 //! Cases from the field, by their ids.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::help::{
-    Publisher, Watcher, etcdctl, present, real_etcd, registration, registry, service, stored,
+    Publisher, Watcher, etcdctl, on_both, present, real_etcd, registration, registry, service,
+    stored,
 };
 use lameduck_core::instance::Incarnation;
 use lameduck_core::name::ServiceName;
-use lameduck_registry::etcd::process::Process;
+use lameduck_etcd_proto::mvccpb::Event;
+use lameduck_etcd_proto::mvccpb::event::EventType;
+use lameduck_registry::etcd::Client;
 use tokio::time::Instant;
 
 /// Of the one foreign key of `name`: the lease in its name.
-fn lease_of(etcd: &Process, name: &str) -> Option<i64> {
-    let all = stored(etcd.address(), &format!("{name}/"));
+fn lease_of(address: SocketAddr, name: &str) -> Option<i64> {
+    let all = stored(address, &format!("{name}/"));
     assert!(all.len() <= 1, "exactly one key: {all:?}");
     let key = all.into_keys().next()?;
     key[name.len() + 1..].parse().ok()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn c15_the_lease_is_gone_and_somebody_registers_again() {
-    let Some(etcd) = real_etcd("c15_the_lease_is_gone_and_somebody_registers_again") else {
-        return;
-    };
-    let address = etcd.address();
+on_both!(c15_the_lease_is_gone_and_somebody_registers_again);
+
+async fn c15_the_lease_is_gone_and_somebody_registers_again(address: SocketAddr) {
     let registry = registry(address);
     let mut watcher = Watcher::new(&registry, "orders");
     let mut publisher = Publisher::new(&registry, registration(&["orders"], "10.0.0.1:80", 1));
@@ -31,27 +32,32 @@ async fn c15_the_lease_is_gone_and_somebody_registers_again() {
     watcher.until_shown(&["10.0.0.1:80 epoch 0"]).await;
     for _ in 0..3 {
         // (d) the lease is revoked by hand.
-        let lease = lease_of(&etcd, "orders").expect("registered");
+        let lease = lease_of(address, "orders").expect("registered");
         let begun = Instant::now();
         etcdctl(address, &["lease", "revoke", &format!("{lease:x}")]);
         watcher.until_shown(&[]).await;
-        publisher.until(|status| !status.registered).await;
-        publisher.until(|status| status.registered).await;
         watcher.until_shown(&["10.0.0.1:80 epoch 0"]).await;
         assert!(
             begun.elapsed() < Duration::from_secs(4),
             "{:?}",
             begun.elapsed()
         );
-        assert_ne!(lease_of(&etcd, "orders"), Some(lease), "a fresh lease");
+        assert_ne!(lease_of(address, "orders"), Some(lease), "a fresh lease");
 
         // (e) the key alone is deleted by hand: the instance stays listed, its owner mends it.
-        let lease = lease_of(&etcd, "orders").expect("registered");
+        let lease = lease_of(address, "orders").expect("registered");
+        let client = Client::new(vec![address.into()]);
+        let listing = client.list("orders/").await.expect("listed");
+        let next = listing.origin.revision + 1;
+        let mut keys = client.watch("orders/", next).await.expect("watched");
         let updates = watcher.updates.len();
         etcdctl(address, &["del", &format!("orders/{lease}")]);
-        publisher.until(|status| !status.registered).await;
-        publisher.until(|status| status.registered).await;
-        assert_eq!(lease_of(&etcd, "orders"), Some(lease), "the same lease");
+        for kind in [EventType::Delete, EventType::Put] {
+            let (_, events) = keys.next().await.expect("an event");
+            let kinds: Vec<EventType> = events.iter().map(Event::r#type).collect();
+            assert_eq!(kinds, [kind], "{events:?}");
+        }
+        assert_eq!(lease_of(address, "orders"), Some(lease), "the same lease");
         assert_eq!(watcher.updates.len(), updates);
         // The record alone, too.
         etcdctl(
@@ -118,12 +124,9 @@ async fn c17_compaction_overtakes_the_watcher() {
     watcher.until(|watcher| watcher.entries.len() == 17).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn c20_user_does_not_find_user_admin() {
-    let Some(etcd) = real_etcd("c20_user_does_not_find_user_admin") else {
-        return;
-    };
-    let address = etcd.address();
+on_both!(c20_user_does_not_find_user_admin);
+
+async fn c20_user_does_not_find_user_admin(address: SocketAddr) {
     let registry = registry(address);
     let names = ["a", "ab", "a/b", "a.", "a%2F", "a%2Fb"];
     let mut publishers = Vec::new();
@@ -154,12 +157,9 @@ async fn c20_user_does_not_find_user_admin() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn c21_odd_values_in_the_registry() {
-    let Some(etcd) = real_etcd("c21_odd_values_in_the_registry") else {
-        return;
-    };
-    let address = etcd.address();
+on_both!(c21_odd_values_in_the_registry);
+
+async fn c21_odd_values_in_the_registry(address: SocketAddr) {
     let registry = registry(address);
     let mut publisher = Publisher::new(&registry, registration(&["orders"], "10.0.0.1:80", 1));
     publisher.reach(present(1, 0)).await;
@@ -180,7 +180,7 @@ async fn c21_odd_values_in_the_registry() {
     for (n, value) in odd.iter().enumerate() {
         etcdctl(address, &["put", "--", &format!("orders/{n}"), value]);
     }
-    let own = lease_of_own(&etcd);
+    let own = lease_of_own(address);
     // Our record malformed: the instance counts as foreign. Under a lease that is not the key's, too.
     etcdctl(
         address,
@@ -202,7 +202,7 @@ async fn c21_odd_values_in_the_registry() {
     }
     etcdctl(address, &["del", "orders/78"]);
     watcher.until_shown(&["10.0.0.1:80 epoch 0"]).await;
-    assert_eq!(lease_of_own(&etcd), own, "the good one was left alone");
+    assert_eq!(lease_of_own(address), own, "the good one was left alone");
     // Who cannot be dialled is not published.
     let wildcard = registration(&["orders"], "0.0.0.0:80", 3);
     let mut refused = Publisher::new(&registry, wildcard);
@@ -213,8 +213,8 @@ async fn c21_odd_values_in_the_registry() {
     drop(service("orders"));
 }
 
-fn lease_of_own(etcd: &Process) -> Vec<String> {
-    let all = stored(etcd.address(), "_lameduck/v1/instance/orders/");
+fn lease_of_own(address: SocketAddr) -> Vec<String> {
+    let all = stored(address, "_lameduck/v1/instance/orders/");
     let records = all
         .into_iter()
         .filter(|(_, value)| value.contains("\"epoch\":0"));

@@ -19,6 +19,30 @@ use tokio::time::timeout;
 /// The longest that anything here is waited for, far beyond what it takes.
 const WAIT_MAX: Duration = Duration::from_secs(40);
 
+/// Runs a test, a function of a registry's address, on a real etcd and on the development server.
+macro_rules! on_both {
+    ($body:ident) => {
+        mod $body {
+            #[tokio::test(flavor = "multi_thread")]
+            async fn on_a_real_etcd() {
+                if let Some(etcd) = crate::etcd::help::real_etcd(stringify!($body)) {
+                    super::$body(etcd.address()).await;
+                }
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn on_the_development_server() {
+                // It is looked into with etcdctl, so that has to be there all the same.
+                if lameduck_registry::etcd::process::usable_in(stringify!($body)) {
+                    let server = crate::server::Dev::start();
+                    super::$body(server.address()).await;
+                }
+            }
+        }
+    };
+}
+pub(crate) use on_both;
+
 /// Starts a real etcd, or says why `test` is left out.
 pub fn real_etcd(test: &str) -> Option<Process> {
     usable_in(test).then(|| Process::start().expect("etcd starts"))

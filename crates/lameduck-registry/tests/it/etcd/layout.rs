@@ -1,22 +1,19 @@
 //! What stands in etcd, to the byte, and who reads what.
 
-use super::help::{
-    Publisher, Watcher, etcdctl, present, real_etcd, registration, registry, stored,
-};
+use super::help::{Publisher, Watcher, etcdctl, on_both, present, registration, registry, stored};
 use lameduck_core::registry::Want;
+use std::net::SocketAddr;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn keys_and_values_are_literal_and_share_a_lease() {
-    let Some(etcd) = real_etcd("keys_and_values_are_literal_and_share_a_lease") else {
-        return;
-    };
-    let registry = registry(etcd.address());
+on_both!(keys_and_values_are_literal_and_share_a_lease);
+
+async fn keys_and_values_are_literal_and_share_a_lease(address: SocketAddr) {
+    let registry = registry(address);
     let services = ["t.rpc", "grp/svc"];
     let mut publisher = Publisher::new(&registry, registration(&services, "10.0.0.1:8080", 0xab));
     publisher.reach(present(0xab, 0)).await;
     assert!(publisher.status.registered && publisher.status.metadata);
 
-    let all = stored(etcd.address(), "");
+    let all = stored(address, "");
     let shadow = all.keys().find(|key| key.starts_with("t.rpc/"));
     let lease: i64 = shadow.expect("go-zero's key")[6..]
         .parse()
@@ -37,7 +34,7 @@ async fn keys_and_values_are_literal_and_share_a_lease() {
     assert_eq!(all.into_iter().collect::<Vec<_>>(), expected);
 
     let id = format!("{lease:x}");
-    let kept = etcdctl(etcd.address(), &["lease", "timetolive", &id, "--keys"]);
+    let kept = etcdctl(address, &["lease", "timetolive", &id, "--keys"]);
     assert!(kept.contains("granted with TTL(5s)"), "{kept}");
     assert!(
         expected.iter().all(|(key, _)| kept.contains(key.as_str())),
@@ -45,7 +42,7 @@ async fn keys_and_values_are_literal_and_share_a_lease() {
     );
 
     publisher.reach(Want::Closing).await;
-    let all: Vec<_> = stored(etcd.address(), "").into_iter().collect();
+    let all: Vec<_> = stored(address, "").into_iter().collect();
     let closing = record
         .replace("\"serving\"", "\"closing\"")
         .replace("\"ready\":true", "\"ready\":false");
@@ -59,17 +56,15 @@ async fn keys_and_values_are_literal_and_share_a_lease() {
     assert_eq!(all, expected);
 
     publisher.reach(Want::Gone).await;
-    assert!(stored(etcd.address(), "").is_empty());
-    let leases = etcdctl(etcd.address(), &["lease", "list"]);
+    assert!(stored(address, "").is_empty());
+    let leases = etcdctl(address, &["lease", "list"]);
     assert!(!leases.contains(&id), "{leases}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_watcher_sees_every_step_of_a_life() {
-    let Some(etcd) = real_etcd("a_watcher_sees_every_step_of_a_life") else {
-        return;
-    };
-    let registry = registry(etcd.address());
+on_both!(a_watcher_sees_every_step_of_a_life);
+
+async fn a_watcher_sees_every_step_of_a_life(address: SocketAddr) {
+    let registry = registry(address);
     let mut watcher = Watcher::new(&registry, "orders");
     watcher.next().await;
     assert!(watcher.entries.is_empty());
@@ -90,12 +85,9 @@ async fn a_watcher_sees_every_step_of_a_life() {
     assert_eq!(watcher.updates.len(), 6, "{:?}", watcher.updates);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn foreign_keys_are_instances_too() {
-    let Some(etcd) = real_etcd("foreign_keys_are_instances_too") else {
-        return;
-    };
-    let address = etcd.address();
+on_both!(foreign_keys_are_instances_too);
+
+async fn foreign_keys_are_instances_too(address: SocketAddr) {
     let registry = registry(address);
     etcdctl(address, &["put", "orders/7", "10.0.0.7:80"]);
     let mut watcher = Watcher::new(&registry, "orders");
@@ -117,12 +109,10 @@ async fn foreign_keys_are_instances_too() {
     watcher.until_shown(&["10.0.0.7:80 Revision(2)"]).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn two_leases_at_one_address_are_two_lives() {
-    let Some(etcd) = real_etcd("two_leases_at_one_address_are_two_lives") else {
-        return;
-    };
-    let registry = registry(etcd.address());
+on_both!(two_leases_at_one_address_are_two_lives);
+
+async fn two_leases_at_one_address_are_two_lives(address: SocketAddr) {
+    let registry = registry(address);
     let mut old = Publisher::new(&registry, registration(&["orders"], "10.0.0.1:80", 1));
     let mut new = Publisher::new(&registry, registration(&["orders"], "10.0.0.1:80", 2));
     old.reach(present(1, 0)).await;
@@ -134,20 +124,18 @@ async fn two_leases_at_one_address_are_two_lives() {
     watcher.until_shown(&[line]).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_instances_and_a_hundred_services() {
-    let Some(etcd) = real_etcd("a_thousand_instances_and_a_hundred_services") else {
-        return;
-    };
-    let registry = registry(etcd.address());
+on_both!(a_thousand_instances_and_a_hundred_services);
+
+async fn a_thousand_instances_and_a_hundred_services(address: SocketAddr) {
+    let registry = registry(address);
     // More services than one transaction takes.
     let names: Vec<String> = (0..100).map(|n| format!("s{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut many = Publisher::new(&registry, registration(&names, "10.0.0.1:80", 1));
     many.reach(present(1, 0)).await;
-    assert_eq!(stored(etcd.address(), "").len(), 200);
+    assert_eq!(stored(address, "").len(), 200);
     many.reach(Want::Closing).await;
-    assert_eq!(stored(etcd.address(), "").len(), 100);
+    assert_eq!(stored(address, "").len(), 100);
     many.reach(Want::Gone).await;
 
     let mut watcher = Watcher::new(&registry, "big");

@@ -1,22 +1,21 @@
 //! Leaving, being forgotten, and what is left of what was dropped.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::help::service;
 use super::help::{
-    Publisher, Watcher, etcdctl, present, real_etcd, registration, registry, stored,
+    Publisher, Watcher, etcdctl, on_both, present, real_etcd, registration, registry, stored,
 };
 use lameduck_core::registry::{Registry, Want};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_dropped_ends_its_tasks() {
-    let Some(etcd) = real_etcd("what_is_dropped_ends_its_tasks") else {
-        return;
-    };
+on_both!(what_is_dropped_ends_its_tasks);
+
+async fn what_is_dropped_ends_its_tasks(address: SocketAddr) {
     let before = Handle::current().metrics().num_alive_tasks();
-    let registry = registry(etcd.address());
+    let registry = registry(address);
     let mut publisher = Publisher::new(&registry, registration(&["orders"], "10.0.0.1:80", 1));
     publisher.reach(present(1, 0)).await;
     let mut watcher = Watcher::new(&registry, "orders");
@@ -24,7 +23,7 @@ async fn what_is_dropped_ends_its_tasks() {
     drop((publisher, registry.subscribe(&service("orders"))));
     // Nobody renews the lease any more: what is published lapses by itself.
     watcher.until_shown(&[]).await;
-    assert!(stored(etcd.address(), "").is_empty());
+    assert!(stored(address, "").is_empty());
     drop((watcher, registry));
     let ended = async {
         while Handle::current().metrics().num_alive_tasks() > before {
@@ -97,12 +96,10 @@ async fn a_role_limited_to_the_service_publishes_and_reads_foreign_keys() {
     watcher.until_shown(&[]).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn readiness_changes_are_seen_and_paced() {
-    let Some(etcd) = real_etcd("readiness_changes_are_seen_and_paced") else {
-        return;
-    };
-    let registry = registry(etcd.address());
+on_both!(readiness_changes_are_seen_and_paced);
+
+async fn readiness_changes_are_seen_and_paced(address: SocketAddr) {
+    let registry = registry(address);
     let mut publisher = Publisher::new(&registry, registration(&["orders"], "10.0.0.1:80", 1));
     let mut watcher = Watcher::new(&registry, "orders");
     publisher.reach(present(1, 0)).await;
