@@ -75,6 +75,9 @@ pub(super) struct Join {
     /// Leases that have had a good record: their keys are shadows, even where the record is seen
     /// to go first.
     ours: BTreeSet<i64>,
+    /// Leases of which nothing is left, and the revision that the keys' watch must reach before
+    /// none of their keys can still be on the way.
+    departed: VecDeque<(u64, i64)>,
     /// Undecided keys in the order in which their time comes.
     pending: VecDeque<(Timestamp, i64)>,
     shadow_side: Side,
@@ -236,6 +239,7 @@ impl Join {
 
     fn settle(&mut self, now: Timestamp, mut touched: BTreeSet<i64>) {
         self.decide(now, &mut touched);
+        self.forget_departed();
         let mut changed = Vec::new();
         let mut removed = Vec::new();
         for lease in touched {
@@ -283,8 +287,29 @@ impl Join {
         if !ids.is_empty() {
             self.told.insert(lease, ids);
         }
-        if !self.by_lease.contains_key(&lease) && !self.records.contains_key(&lease) {
-            self.ours.remove(&lease);
+        if self.has_left(lease) {
+            let until = self.record_side.revision.unwrap_or_default();
+            self.departed.push_back((until, lease));
+            self.forget_departed();
+        }
+    }
+
+    /// Whether nothing is left of a lease that was ours.
+    fn has_left(&self, lease: i64) -> bool {
+        let listed = self.by_lease.contains_key(&lease) || self.records.contains_key(&lease);
+        self.ours.contains(&lease) && !listed
+    }
+
+    fn forget_departed(&mut self) {
+        let passed = self.shadow_side.revision.unwrap_or_default();
+        while let Some((until, lease)) = self.departed.front().copied() {
+            if until > passed && !mutant!("join/departed-stay-known") {
+                return;
+            }
+            self.departed.pop_front();
+            if self.has_left(lease) {
+                self.ours.remove(&lease);
+            }
         }
     }
 

@@ -503,3 +503,6 @@ impl Drop for Subscribed {
         self.task.abort();
     }
 }
+
+#[cfg(test)]
+mod tests;
