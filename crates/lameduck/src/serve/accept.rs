@@ -214,8 +214,9 @@ impl Accepting<'_> {
     }
 
     fn spawn(&mut self, stream: TcpStream) {
-        let serving = serve(stream, Arc::clone(self.shared), self.router.clone());
-        self.tasks.spawn(serving);
+        if let Some(serving) = serve(stream, Arc::clone(self.shared), self.router.clone()) {
+            self.tasks.spawn(serving);
+        }
     }
 }
 

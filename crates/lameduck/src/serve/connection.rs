@@ -27,19 +27,18 @@ use crate::driver::Clock;
 /// First GOAWAYs are spread over a pace in this many steps, by the connection's number.
 const PACE_STEPS: u64 = 256;
 
-/// Serves one accepted socket until it has ended.
-pub(super) async fn serve(stream: TcpStream, shared: Arc<Shared>, router: Router) {
-    // A failed option or look-up means that the peer is gone by now.
-    let (Ok(()), Ok(local), Ok(remote)) = (
-        stream.set_nodelay(true),
-        stream.local_addr(),
-        stream.peer_addr(),
-    ) else {
-        return;
-    };
+/// Takes one accepted socket on, and gives what serves it until it has ended. `None` where the peer
+/// is gone by now. Counted from this call on, not from the first poll.
+pub(super) fn serve(
+    stream: TcpStream,
+    shared: Arc<Shared>,
+    router: Router,
+) -> Option<impl Future<Output = ()> + Send> {
+    stream.set_nodelay(true).ok()?;
+    let (local, remote) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
     let orders = shared.orders.subscribe();
     let peer = Arc::new(Peer::new(shared, local, remote));
-    Connection::new(stream, peer, router).run(orders).await;
+    Some(Connection::new(stream, peer, router).run(orders))
 }
 
 struct Connection {

@@ -3,12 +3,14 @@
 use axum::Router;
 use axum::routing::get;
 use lameduck::cell::gate::Gate;
+use lameduck::core::limits::FINAL_GOAWAY_MAX;
 use lameduck::serve::{Server, bind};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::start::{life, rest, start, within};
 
+const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 const CLOSE: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
 
 fn hello() -> Router {
@@ -18,7 +20,7 @@ fn hello() -> Router {
 /// A client that has sent its request as soon as the kernel let it connect.
 async fn waiting(address: std::net::SocketAddr) -> TcpStream {
     let mut socket = TcpStream::connect(address).await.expect("a backlog");
-    socket.write_all(CLOSE).await.expect("a buffer");
+    socket.write_all(GET).await.expect("a buffer");
     socket
 }
 
@@ -37,14 +39,20 @@ async fn c14_what_waits_in_the_accept_queue_is_served() {
     for _ in 0..WAITING {
         sockets.push(waiting(address).await);
     }
-    // Told to close before it has accepted a single one.
-    let closing = tokio::spawn(async move { control.close_listener().await });
+    // Told to close before it has accepted a single one; then the whole order of leaving, at once.
+    let leaving = tokio::spawn(async move {
+        control.announce();
+        control.close_listener().await;
+        control.final_goaways(FINAL_GOAWAY_MAX).await;
+        control.close_gate();
+    });
     tokio::task::yield_now().await;
     let running = tokio::spawn(server.run());
-    within(closing).await.expect("no panic");
+    within(leaving).await.expect("no panic");
     for mut socket in sockets {
         let answer = rest(&mut socket).await.expect("an answer, no reset");
-        assert!(answer.ends_with(b"hello"));
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.ends_with("hello"), "{answer}");
     }
     assert!(TcpStream::connect(address).await.is_err());
     within(running).await.expect("no panic");
