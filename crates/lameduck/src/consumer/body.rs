@@ -8,8 +8,9 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::Directory;
 use super::connection::Body;
-use super::error;
+use super::error::{self, CallFailed};
 use super::link::Link;
 use super::pick::InFlight;
 
@@ -21,6 +22,9 @@ pub(super) struct AnswerBody {
     in_flight: Option<InFlight>,
     link: Arc<Link>,
     deadline: Option<Pin<Box<Sleep>>>,
+    /// Keeps the endpoint in use while the application reads, whatever becomes of its channel.
+    directory: Option<Arc<Directory>>,
+    is_the_applications: bool,
 }
 
 impl AnswerBody {
@@ -30,13 +34,27 @@ impl AnswerBody {
             in_flight: None,
             link,
             deadline: None,
+            directory: None,
+            is_the_applications: false,
         }
     }
 
     /// The same, counted as a call and ended at `deadline`.
-    pub(super) fn of_call(mut self, in_flight: InFlight, deadline: Option<Instant>) -> Self {
+    pub(super) fn of_call(
+        mut self,
+        directory: Arc<Directory>,
+        in_flight: InFlight,
+        deadline: Option<Instant>,
+    ) -> Self {
+        self.directory = Some(directory);
         self.in_flight = Some(in_flight);
         self.deadline = deadline.map(|at| Box::pin(sleep_until(at)));
+        self
+    }
+
+    /// The same, whose errors say from where they come: the call is the application's from here on.
+    pub(super) fn for_application(mut self) -> Self {
+        self.is_the_applications = true;
         self
     }
 
@@ -44,6 +62,15 @@ impl AnswerBody {
         self.inner = None;
         self.in_flight = None;
         self.deadline = None;
+        self.directory = None;
+    }
+
+    fn explained(&self, status: tonic::Status) -> tonic::Status {
+        if !self.is_the_applications {
+            return status;
+        }
+        let endpoint = &self.link.endpoint;
+        CallFailed::in_answer((endpoint.address.clone(), endpoint.incarnation()), status)
     }
 
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<tonic::Status> {
@@ -71,7 +98,7 @@ impl http_body::Body for AnswerBody {
             this.end();
             return Poll::Ready(Some(Err(status)));
         };
-        let mut frame = frame;
+        let mut frame = frame.map(|read| read.map_err(|status| this.explained(status)));
         if let Some(Ok(frame)) = &mut frame
             && let Some(trailers) = frame.trailers_mut()
         {

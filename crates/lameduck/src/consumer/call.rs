@@ -136,9 +136,11 @@ impl Call {
                 return Err(failed(proof, code, Some(failure.error.into()), body));
             }
         };
-        let response = response.map(|body: AnswerBody| body.of_call(in_flight, self.deadline));
+        let directory = Arc::clone(&self.directory);
+        let response =
+            response.map(|body: AnswerBody| body.of_call(directory, in_flight, self.deadline));
         if !self.policy.idempotent {
-            return Ok(response.map(Body::new));
+            return Ok(response.map(|body| Body::new(body.for_application())));
         }
         match gather(response).await {
             Ok(response) => Ok(response.map(Body::new)),
@@ -188,10 +190,18 @@ impl Call {
         Ok(place)
     }
 
+    /// Chooses from the view as it is when the choice is made: one that was made from an older view
+    /// is not used, so that nobody goes where the directory has just said not to go.
     fn look(&self) -> Pick {
         let shared = self.shared();
-        let turn = shared.waiters.turn();
-        pick(&shared.view.load(), self.options.policy, turn, &self.tried)
+        loop {
+            let view = shared.view.load();
+            let turn = shared.waiters.turn();
+            let picked = pick(&view, self.options.policy, turn, &self.tried);
+            if Arc::ptr_eq(&view, &shared.view.load()) {
+                return picked;
+            }
+        }
     }
 
     async fn wait_for_place(&self) -> Result<Place, tonic::Status> {

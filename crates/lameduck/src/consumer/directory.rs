@@ -1,6 +1,6 @@
 //! The live view of one service: the task that keeps it, and what calls read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use http::uri::Authority;
 use lameduck_core::directory::{self as core, EndpointId, Input, Snapshot};
 use lameduck_core::endpoint::Input as EndpointInput;
-use lameduck_core::event::Tier;
+use lameduck_core::event::{Event, Tier};
 use lameduck_core::machine::Machine;
 use lameduck_core::name::{Address, ServiceName};
 use lameduck_core::registry::{Registry, Subscription};
@@ -156,6 +156,7 @@ async fn run(shared: Arc<Shared>, machine: core::Directory, messages: UnboundedR
     let clock = shared.hub.clock();
     let tracked = Tracked {
         machine,
+        events: VecDeque::new(),
         said: None,
     };
     let mut effects = Effects {
@@ -168,8 +169,12 @@ async fn run(shared: Arc<Shared>, machine: core::Directory, messages: UnboundedR
 }
 
 /// The directory's machine, and where in the order of its inputs calls withheld an endpoint.
+///
+/// Its events come after everything else that one input brings: whoever hears that a life is
+/// closing finds the view published that no longer offers it.
 struct Tracked {
     machine: core::Directory,
+    events: VecDeque<Event>,
     said: Option<Said>,
 }
 
@@ -180,6 +185,7 @@ enum Said {
 
 enum Output {
     Core(core::Output),
+    Event(Event),
     Said(Said),
 }
 
@@ -202,8 +208,14 @@ impl Machine for Tracked {
     }
 
     fn poll(&mut self) -> Option<Output> {
-        let core = self.machine.poll().map(Output::Core);
-        core.or_else(|| self.said.take().map(Output::Said))
+        while let Some(output) = self.machine.poll() {
+            match output {
+                core::Output::Event(event) => self.events.push_back(event),
+                output => return Some(Output::Core(output)),
+            }
+        }
+        let event = self.events.pop_front().map(Output::Event);
+        event.or_else(|| self.said.take().map(Output::Said))
     }
 
     fn deadline(&self) -> Option<(Timestamp, &'static str)> {
@@ -222,6 +234,7 @@ impl Effects {
     fn perform(&mut self, output: Output) -> ControlFlow<()> {
         match output {
             Output::Core(output) => self.perform_core(output),
+            Output::Event(event) => self.heard(&event),
             Output::Said(Said::Withheld(id, withheld)) => {
                 self.withheld.insert(id, withheld);
                 self.release();
@@ -259,8 +272,12 @@ impl Effects {
                 self.withheld.remove(&endpoint);
             }
             core::Output::Publish(snapshot) => self.publish(&snapshot),
-            core::Output::Event(event) => self.shared.hub.heard(&self.shared.registry, &event),
+            core::Output::Event(event) => self.heard(&event),
         }
+    }
+
+    fn heard(&self, event: &Event) {
+        self.shared.hub.heard(&self.shared.registry, event);
     }
 
     fn tell(&self, id: EndpointId, input: EndpointInput) {

@@ -26,9 +26,9 @@ pub struct CallFailed {
     pub endpoint: Option<(Address, Incarnation)>,
     /// How sure it is that it was not processed there.
     pub proof: Proof,
-    /// Why it was not placed again; `None` where it never was placed at all.
+    /// Why it was not placed again; `None` where it never was placed at all, or its answer had begun.
     pub stop: Option<Stop>,
-    /// How often it was placed.
+    /// How often it was placed; of an answer that broke off only its own placement is counted.
     pub placed: u32,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -50,6 +50,22 @@ impl CallFailed {
         }
     }
 
+    /// An answer that began and broke off: whatever it was, it was processed, perhaps in part.
+    pub(super) fn in_answer(
+        endpoint: (Address, Incarnation),
+        status: tonic::Status,
+    ) -> tonic::Status {
+        let code = status.code();
+        let failed = Self {
+            endpoint: Some(endpoint),
+            proof: Proof::Unknown,
+            stop: None,
+            placed: 1,
+            source: Some(status.into()),
+        };
+        failed.into_status(code)
+    }
+
     /// The status for the application, with this error as its source.
     pub(super) fn into_status(self, code: tonic::Code) -> tonic::Status {
         let mut status = tonic::Status::new(code, self.to_string());
@@ -64,7 +80,11 @@ impl fmt::Display for CallFailed {
             write!(f, "{address} ({incarnation}): ")?;
         }
         match &self.source {
-            Some(source) => source.fmt(f)?,
+            // A status shows all of itself; its message says what there is to say.
+            Some(source) => match source.downcast_ref::<tonic::Status>() {
+                Some(status) => f.write_str(status.message())?,
+                None => source.fmt(f)?,
+            },
             None => f.write_str("the server refused the call; it was not processed")?,
         }
         match self.stop {

@@ -46,6 +46,7 @@ pub(super) async fn gather(
     if let Poll::Ready(Some(frame)) = Pin::new(&mut rest).poll_frame(&mut cx) {
         frames.push_back(frame?);
     }
+    let rest = rest.for_application();
     Ok(Response::from_parts(head, Gathered { frames, rest }))
 }
 

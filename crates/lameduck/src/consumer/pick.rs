@@ -84,8 +84,8 @@ struct Group<'a> {
 impl Group<'_> {
     fn pick(&self, policy: Policy, turn: u64, tried: &[EndpointId]) -> Pick {
         let untried = |endpoint: &Endpoint| !tried.contains(&endpoint.id);
-        // Each round that finds a member whose room is gone by now has lost a race; so many are
-        // lost only where there is none.
+        // Each round that finds a member whose room is gone by now, or which has just said that it
+        // is closing, has lost a race; so many are lost only where there is none.
         for _ in 0..=self.members.len() {
             let roomy = |endpoint: &Endpoint| (self.wanted)(endpoint) && endpoint.has_room();
             let chosen = self
@@ -94,7 +94,9 @@ impl Group<'_> {
             let Some(endpoint) = chosen else {
                 break;
             };
-            if let Some((link, slot)) = endpoint.reserve() {
+            if let Some((link, slot)) = endpoint.reserve()
+                && (self.wanted)(endpoint)
+            {
                 return Pick::Place(Box::new(Place {
                     link,
                     slot,

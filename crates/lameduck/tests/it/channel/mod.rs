@@ -5,6 +5,7 @@ mod leaving;
 mod members;
 mod node;
 mod rolls;
+mod streams;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
