@@ -1,5 +1,6 @@
 //! A provider from build to report.
 
+mod leaving;
 mod routes;
 mod signals;
 mod whole;

@@ -1,0 +1,227 @@
+//! What a stop waits for, and what it does not wait for.
+
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::routing::get;
+use futures_util::stream::{self, StreamExt};
+use lameduck::Provider;
+use lameduck::core::event::Phase;
+use lameduck::core::name::ServiceName;
+use lameduck::core::registry::{
+    Publication, PublicationStatus, Registration, Registry, Subscription, Want,
+};
+use lameduck::provider::{Builder, DrainReport, Handle, Problem};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+use crate::serve::start::{head, rest, say, within};
+
+const FLOOR: Duration = Duration::from_millis(100);
+
+async fn start(builder: Builder) -> (Handle, JoinHandle<DrainReport>) {
+    let builder = builder
+        .listen("127.0.0.1:0")
+        .signals(false)
+        .floor(FLOOR)
+        .quiet(FLOOR);
+    let provider = builder.build().expect("it builds");
+    let handle = provider.handle();
+    let running = tokio::spawn(provider.run());
+    within(handle.serving()).await;
+    (handle, running)
+}
+
+async fn ask(handle: &Handle, path: &str) -> TcpStream {
+    let mut socket = TcpStream::connect(handle.local_addr())
+        .await
+        .expect("it listens");
+    say(
+        &mut socket,
+        &format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"),
+    )
+    .await;
+    socket
+}
+
+async fn until(handle: &Handle, phase: Phase) {
+    let mut status = handle.watch();
+    let reached = status.wait_for(|status| status.phase >= phase);
+    within(reached).await.expect("it runs");
+}
+
+#[tokio::test]
+async fn what_does_not_end_is_cut_within_the_budget_and_looks_cut() {
+    let endless = async || {
+        let first = stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"first"))]);
+        Body::from_stream(first.chain(stream::pending()))
+    };
+    let budget = Duration::from_millis(1500);
+    let router = Router::new().route("/", get(endless));
+    let (handle, running) = start(Provider::builder("orders").router(router).budget(budget)).await;
+    let mut socket = ask(&handle, "/").await;
+    let answer = head(&mut socket).await;
+    assert!(answer.starts_with("http/1.1 200"), "{answer}");
+    let asked = Instant::now();
+    assert!(handle.stop("test").await);
+    let report = within(running).await.expect("no panic");
+    assert!(
+        asked.elapsed() < budget + Duration::from_millis(200),
+        "{:?}",
+        asked.elapsed()
+    );
+    assert_eq!((report.in_flight, report.abandoned), (1, 1), "{report}");
+    assert_eq!(report.problems, [Problem::Connections], "{report}");
+    assert_eq!(report.exit_code(), 10);
+    // A reset, or an end without the last chunk.
+    if let Ok(body) = rest(&mut socket).await {
+        assert!(!body.ends_with(b"0\r\n\r\n"), "{body:?}");
+    }
+}
+
+#[tokio::test]
+async fn handlers_that_listen_say_goodbye() {
+    let own: Arc<OnceLock<Handle>> = Arc::default();
+    let known = Arc::clone(&own);
+    let handler = async move || {
+        known
+            .get()
+            .expect("it is set before it runs")
+            .closing()
+            .await;
+        "goodbye"
+    };
+    let router = Router::new().route("/", get(handler));
+    let (handle, running) = start(Provider::builder("orders").router(router)).await;
+    own.set(handle.clone()).expect("set once");
+    let mut socket = ask(&handle, "/").await;
+    let gate = handle.gate().clone();
+    within(async {
+        while gate.in_flight().total == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    // A held drain can be taken back: nobody says goodbye for that.
+    assert!(handle.hold().await);
+    assert_eq!(gate.in_flight().total, 1);
+    assert!(handle.stop("test").await);
+    assert!(head(&mut socket).await.starts_with("http/1.1 200"));
+    let report = within(running).await.expect("no panic");
+    assert_eq!((report.exit_code(), report.in_flight), (0, 1), "{report}");
+}
+
+#[tokio::test]
+async fn background_work_with_a_permit_is_waited_for() {
+    let (handle, running) = start(Provider::builder("orders")).await;
+    let mut permit = handle.gate().enter().expect("it is open");
+    permit.set_kind(lameduck::cell::gate::Kind::Task);
+    assert!(handle.stop("test").await);
+    until(&handle, Phase::Draining).await;
+    assert!(!running.is_finished());
+    drop(permit);
+    let report = within(running).await.expect("no panic");
+    assert_eq!((report.exit_code(), report.abandoned), (0, 0), "{report}");
+}
+
+#[tokio::test]
+async fn dropping_the_run_closes_the_door() {
+    let (handle, running) = start(Provider::builder("orders")).await;
+    running.abort();
+    assert!(within(running).await.is_err());
+    assert!(!within(handle.stop("too late")).await);
+    TcpStream::connect(handle.local_addr())
+        .await
+        .expect_err("nobody listens");
+}
+
+/// A registry that lists at once, and then never answers again.
+#[derive(Debug)]
+struct Silent;
+
+struct SilentPublication {
+    said: Option<Want>,
+}
+
+impl Registry for Silent {
+    fn propagation(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn publish(&self, _: Registration) -> Box<dyn Publication> {
+        Box::new(SilentPublication { said: None })
+    }
+
+    fn subscribe(&self, _: &ServiceName) -> Box<dyn Subscription> {
+        unreachable!("nobody looks")
+    }
+}
+
+impl Publication for SilentPublication {
+    fn want(&mut self, want: Want) {
+        self.said = matches!(want, Want::Present { .. }).then_some(want);
+    }
+
+    fn poll_status(&mut self, _: &mut Context<'_>) -> Poll<PublicationStatus> {
+        match self.said.take() {
+            None => Poll::Pending,
+            reached => Poll::Ready(PublicationStatus {
+                reached,
+                registered: true,
+                metadata: true,
+                error: None,
+            }),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_registry_that_falls_silent_holds_nothing_and_is_named() {
+    let registry = Provider::builder("orders").registry_with(Arc::new(Silent), "silent");
+    let (handle, running) = start(registry).await;
+    within(async {
+        while !handle.registrations()[0].registered {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let asked = Instant::now();
+    assert!(handle.stop("test").await);
+    let report = within(running).await.expect("no panic");
+    assert!(
+        asked.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        asked.elapsed()
+    );
+    assert_eq!(
+        report.problems,
+        [Problem::Registration("silent".to_owned())]
+    );
+    assert_eq!((report.exit_code(), report.deregistered), (10, None));
+}
+
+#[tokio::test]
+async fn a_registry_that_is_down_from_the_start_is_no_failure() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let target = format!("etcd://{}", closed.local_addr().expect("bound"));
+    drop(closed);
+    let (handle, running) = start(Provider::builder("orders").registry(&target)).await;
+    let mut socket = ask(&handle, "/none").await;
+    assert!(
+        head(&mut socket).await.starts_with("http/1.1 "),
+        "it serves"
+    );
+    assert!(!handle.registrations()[0].registered);
+    let asked = Instant::now();
+    assert!(handle.stop("test").await);
+    let report = within(running).await.expect("no panic");
+    assert!(
+        asked.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        asked.elapsed()
+    );
+    assert_eq!(report.exit_code(), 0, "{report}");
+}
