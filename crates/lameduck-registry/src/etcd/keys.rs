@@ -263,3 +263,139 @@ fn delete(key: &str) -> DeleteRangeRequest {
         ..Default::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::time::Duration;
+
+    use lameduck_core::instance::BootId;
+
+    use super::*;
+    use crate::etcd::server::DevServer;
+
+    fn life(epoch: u32) -> Life {
+        let boot = BootId::from_bits(1);
+        Life { boot, epoch }
+    }
+
+    /// A registry that lasts as long as the test, and keys under a fresh lease in it.
+    async fn keys(services: &[&str]) -> Keys {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let server = DevServer::bind(any).await.expect("a free port");
+        let client = Client::new(vec![server.local_addr().into()]);
+        tokio::spawn(server.run(std::future::pending()));
+        let address = "10.0.0.1:80".parse().expect("an address");
+        let instance = Instance::new(address, Incarnation::Life(life(0)));
+        let services = services.iter().map(|name| name.parse().expect("a name"));
+        let services = services.collect();
+        let (lease, _) = client
+            .grant(Duration::from_secs(30))
+            .await
+            .expect("granted");
+        Keys {
+            client,
+            registration: Registration { services, instance },
+            lease,
+        }
+    }
+
+    async fn shown(keys: &Keys) -> Vec<String> {
+        let mut lines = Vec::new();
+        for prefix in ["_lameduck/", "a"] {
+            let listing = keys.client.list(prefix).await.expect("listed");
+            lines.extend(listing.kvs.iter().map(|kv| {
+                let record = lameduck::decode(&kv.value).ok();
+                let what = match record.map(|instance| (instance.state, instance.ready)) {
+                    Some((State::Closing, _)) => "closing",
+                    Some((State::Serving, true)) => "serving",
+                    Some((State::Serving, false)) => "unready",
+                    None => "address",
+                };
+                what.to_owned()
+            }));
+        }
+        lines
+    }
+
+    fn class(result: Result<(), Error>) -> ErrorClass {
+        result.expect_err("it fails").into_registry().class
+    }
+
+    #[tokio::test]
+    async fn nothing_comes_after_closing_under_one_lease() {
+        let keys = keys(&["a", "a/b"]).await;
+        keys.put(life(0), true, true).await.expect("put");
+        assert_eq!(
+            shown(&keys).await,
+            ["serving", "serving", "address", "address"]
+        );
+        keys.put(life(0), false, true).await.expect("put again");
+        assert_eq!(
+            shown(&keys).await,
+            ["unready", "unready", "address", "address"]
+        );
+        assert_eq!(keys.check(true).await, Ok(true));
+        keys.put_closing(life(0)).await.expect("closing");
+        assert_eq!(shown(&keys).await, ["closing", "closing"]);
+        assert_eq!(
+            class(keys.put(life(0), true, true).await),
+            ErrorClass::Refused
+        );
+        assert_eq!(shown(&keys).await, ["closing", "closing"]);
+        keys.put_closing(life(0)).await.expect("once more");
+        assert_eq!(keys.check(true).await, Ok(false));
+    }
+
+    #[tokio::test]
+    async fn closing_is_written_where_the_record_was_deleted() {
+        let keys = keys(&["a"]).await;
+        keys.put(life(0), true, false).await.expect("put");
+        assert_eq!(keys.check(true).await, Ok(false));
+        assert_eq!(keys.check(false).await, Ok(true));
+        keys.put_closing(life(0)).await.expect("closing");
+        assert_eq!(shown(&keys).await, ["closing"]);
+    }
+
+    #[tokio::test]
+    async fn what_hangs_on_another_lease_is_left_alone() {
+        let keys = keys(&["a"]).await;
+        let granted = keys.client.grant(Duration::from_secs(30)).await;
+        let (other, _) = granted.expect("granted");
+        let mut stranger = keys.put_request(
+            gozero::key(&"a".parse().expect("a name"), keys.lease.0),
+            b"10.0.0.9:1",
+        );
+        stranger.lease = other.0;
+        let put = keys.transact(Vec::new(), vec![Request::RequestPut(stranger)], Vec::new());
+        put.await.expect("put");
+        assert_eq!(
+            class(keys.put(life(0), true, true).await),
+            ErrorClass::Refused
+        );
+        let listing = keys.client.list("a/").await.expect("listed");
+        assert_eq!(listing.kvs[0].value.as_ref(), b"10.0.0.9:1");
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_is_gone_is_told_by_every_call() {
+        let keys = keys(&["a"]).await;
+        keys.client.revoke(keys.lease).await.expect("revoked");
+        keys.client.revoke(keys.lease).await.expect("gone is gone");
+        assert_eq!(keys.put(life(0), true, true).await, Err(Error::LeaseGone));
+        assert_eq!(keys.put_closing(life(0)).await, Err(Error::LeaseGone));
+        assert_eq!(keys.client.renew(keys.lease).await, Err(Error::LeaseGone));
+    }
+
+    #[tokio::test]
+    async fn metadata_too_large_are_refused_and_the_address_alone_is_not() {
+        let mut keys = keys(&["a"]).await;
+        keys.registration.instance.zone = "z".repeat(limits::RECORD_BYTES_MAX);
+        assert_eq!(
+            class(keys.put(life(0), true, true).await),
+            ErrorClass::Refused
+        );
+        keys.put(life(0), true, false).await.expect("put");
+        assert_eq!(shown(&keys).await, ["address"]);
+    }
+}
