@@ -149,8 +149,10 @@ impl Client {
     /// nothing while another one answers.
     #[must_use]
     pub fn new(hosts: Vec<Address>) -> Self {
+        // Each process begins elsewhere, so that one host does not carry all.
+        let first = getrandom::u32().unwrap_or_default() as usize;
         Self {
-            pool: Arc::new(Pool::new(hosts)),
+            pool: Arc::new(Pool::new(hosts, first)),
             login: None,
         }
     }
@@ -328,11 +330,15 @@ impl Client {
                     .max_decoding_message_size(limits::REGISTRY_ANSWER_BYTES_MAX);
                 let mut answers = client.watch(request).await?.into_inner();
                 let first = answers.message().await?;
+                let first = first.ok_or_else(|| Status::unavailable("etcd: the watch ended"))?;
+                // etcd says so of a token that it does not know any more, too: log in and ask again.
+                if first.cancel_reason.contains("permission denied") {
+                    return Err(Status::unauthenticated(first.cancel_reason));
+                }
                 Ok((answers, first, alive))
             }
         });
         let (answers, first, alive) = answer.await?;
-        let first = first.ok_or_else(|| Error::retry("etcd: the watch ended".to_owned()))?;
         refuse_cancelled(&first)?;
         Ok(Watch {
             origin: origin(first.header.as_ref()),

@@ -49,10 +49,14 @@ struct Connection {
 }
 
 impl Pool {
-    pub(super) fn new(hosts: Vec<Address>) -> Self {
+    pub(super) fn new(hosts: Vec<Address>, first: usize) -> Self {
+        let first = first % hosts.len().max(1);
         Self {
             hosts,
-            current: Mutex::default(),
+            current: Mutex::new(Current {
+                first,
+                ..Current::default()
+            }),
             dialling: tokio::sync::Mutex::default(),
         }
     }
@@ -260,7 +264,7 @@ mod tests {
     async fn an_abandoned_connection_is_replaced_by_one_to_the_next_host() {
         let (_first, one) = listener().await;
         let (_second, two) = listener().await;
-        let pool = Pool::new(vec![one, two]);
+        let pool = Pool::new(vec![one, two], 2);
         let first = pool.connection().await.expect("connected");
         assert_eq!((first.host, first.generation), (0, 1));
         pool.abandon(7);

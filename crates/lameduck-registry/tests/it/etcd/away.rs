@@ -6,7 +6,10 @@ use std::time::Duration;
 use super::help::{
     Publisher, Watcher, etcdctl, present, real_etcd, registration, registry, stored,
 };
+use lameduck_core::registry::Want;
+use lameduck_registry::etcd::server::DevServer;
 use lameduck_registry::etcd::{Client, Etcd};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,6 +71,50 @@ async fn b5_one_dead_host_of_two_and_an_etcd_that_comes_later() {
     etcd.restart().expect("started again");
     late.until(|status| status.registered).await;
     watcher.until_shown(&["10.0.0.2:80 epoch 0"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c15_the_registry_has_lost_everything() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("bound");
+    drop(listener);
+    let registry = registry(address);
+    let mut watcher = Watcher::new(&registry, "orders");
+    let mut publisher = Publisher::new(&registry, registration(&["orders"], "10.0.0.1:80", 1));
+    publisher.want(present(1, 0));
+    for round in 0..3 {
+        // Each time with an empty store, whose revisions begin anew.
+        let (end, ended) = oneshot::channel::<()>();
+        let server = DevServer::bind(address).await.expect("a free port");
+        let server = tokio::spawn(server.run(async { drop(ended.await) }));
+        let client = Client::new(vec![address.into()]);
+        let keys = async {
+            let listing = client.list("orders/").await.expect("it is there");
+            let next = listing.origin.revision + 1;
+            let mut watch = client.watch("orders/", next).await.expect("watched");
+            if listing.kvs.is_empty() {
+                watch.next().await.expect("the registration");
+            }
+        };
+        keys.await;
+        publisher.until(|status| status.registered).await;
+        watcher.until(|watcher| !watcher.is_stale()).await;
+        watcher.until_shown(&["10.0.0.1:80 epoch 0"]).await;
+        for extra in 0..=round {
+            // Ever more history, so that a revision alone may look like progress.
+            let mut other = Publisher::new(&registry, registration(&["other"], "10.0.0.2:80", 2));
+            other.reach(present(2, extra)).await;
+            other.reach(Want::Gone).await;
+        }
+        drop(end);
+        server.await.expect("no panic");
+        watcher.until(Watcher::is_stale).await;
+        assert_eq!(
+            watcher.show(),
+            ["10.0.0.1:80 epoch 0"],
+            "an error changes nothing"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

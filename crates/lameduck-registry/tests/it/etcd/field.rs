@@ -11,7 +11,7 @@ use lameduck_core::instance::Incarnation;
 use lameduck_core::name::ServiceName;
 use lameduck_etcd_proto::mvccpb::Event;
 use lameduck_etcd_proto::mvccpb::event::EventType;
-use lameduck_registry::etcd::Client;
+use lameduck_registry::etcd::{Client, Error};
 use tokio::time::Instant;
 
 /// Of the one foreign key of `name`: the lease in its name.
@@ -119,6 +119,20 @@ async fn c17_compaction_overtakes_the_watcher() {
         .iter()
         .filter(|(id, instance)| watcher.entries.get(id) == Some(*instance));
     assert_eq!(same.count(), 14, "nothing else has changed");
+    // Between a list and its watch it is told as what it is.
+    let client = Client::new(vec![address.into()]);
+    let watch = client.watch("orders/", 3).await.map(drop);
+    let error = match watch {
+        Err(error) => error,
+        Ok(()) => client
+            .watch("orders/", 3)
+            .await
+            .expect("opened")
+            .next()
+            .await
+            .expect_err("old"),
+    };
+    assert_eq!(error, Error::Compacted);
     // It goes on from there.
     etcdctl(address, &["del", "orders/23"]);
     watcher.until(|watcher| watcher.entries.len() == 17).await;

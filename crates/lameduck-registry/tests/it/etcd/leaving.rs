@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::help::service;
 use super::help::{
-    Publisher, Watcher, etcdctl, on_both, present, real_etcd, registration, registry, stored,
+    Publisher, Watcher, on_both, present, real_etcd, registration, registry, stored,
 };
 use lameduck_core::registry::{Registry, Want};
 use tokio::runtime::Handle;
@@ -54,46 +54,6 @@ async fn leaving_without_an_etcd_ends_at_the_ttl() {
         "{:?}",
         begun.elapsed()
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_role_limited_to_the_service_publishes_and_reads_foreign_keys() {
-    let Some(etcd) = real_etcd("a_role_limited_to_the_service_publishes_and_reads_foreign_keys")
-    else {
-        return;
-    };
-    let address = etcd.address();
-    etcdctl(address, &["user", "add", "root:secret"]);
-    etcdctl(address, &["role", "add", "orders"]);
-    let grant = [
-        "role",
-        "grant-permission",
-        "orders",
-        "--prefix=true",
-        "readwrite",
-        "orders/",
-    ];
-    etcdctl(address, &grant);
-    etcdctl(address, &["user", "add", "app:word"]);
-    etcdctl(address, &["user", "grant-role", "app", "orders"]);
-    etcdctl(address, &["user", "grant-role", "root", "root"]);
-    etcdctl(address, &["auth", "enable"]);
-
-    let client = lameduck_registry::etcd::Client::new(vec![address.into()]);
-    let anonymous = lameduck_registry::etcd::Etcd::new(client.clone());
-    let mut refused = Publisher::new(&anonymous, registration(&["orders"], "10.0.0.1:80", 1));
-    refused.want(present(1, 0));
-    refused.until(|status| status.error.is_some()).await;
-
-    let registry = lameduck_registry::etcd::Etcd::new(client.with_login("app", "word"));
-    let mut publisher = Publisher::new(&registry, registration(&["orders"], "10.0.0.2:80", 2));
-    publisher.reach(present(2, 0)).await;
-    assert!(publisher.status.registered && !publisher.status.metadata);
-    let mut watcher = Watcher::new(&registry, "orders");
-    watcher.until_shown(&["10.0.0.2:80 foreign"]).await;
-    assert!(!watcher.is_stale());
-    publisher.reach(Want::Closing).await;
-    watcher.until_shown(&[]).await;
 }
 
 on_both!(readiness_changes_are_seen_and_paced);

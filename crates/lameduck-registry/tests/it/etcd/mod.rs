@@ -1,5 +1,6 @@
 //! The etcd registry against a real etcd.
 
+mod auth;
 mod away;
 mod field;
 mod help;
