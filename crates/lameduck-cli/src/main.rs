@@ -1,5 +1,7 @@
 //! The `lameduck` command.
 
+mod exit;
+mod lab;
 mod registry;
 
 use std::process::ExitCode;
@@ -16,12 +18,19 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Rolls real processes under load, and shows that not one call is lost.
+    Lab(lab::Arguments),
+    /// One process of a lab. Started by the lab alone.
+    #[command(name = lab::CHILD, hide = true)]
+    LabChild(lab::ChildArguments),
     /// Runs an etcd-compatible registry for development, in memory, on loopback.
     Registry(registry::Options),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
+        Command::Lab(arguments) => lab::run(arguments).into(),
+        Command::LabChild(arguments) => lab::child(&arguments).into(),
         Command::Registry(options) => registry::run(&options),
     }
 }

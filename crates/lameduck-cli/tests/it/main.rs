@@ -1,3 +1,4 @@
-//! Tests of the command from outside.
+//! The command, run as the process that it is.
 
+mod lab;
 mod registry;

@@ -91,8 +91,6 @@ pub struct LifeAccount {
     pub born: Timestamp,
     /// The phase that it wrote down last; empty before.
     pub phase: String,
-    /// Calls that it started.
-    pub started: u64,
     /// When it started one last.
     pub last_started: Option<Timestamp>,
     /// Exit code and number of cut requests, once it has drained.
@@ -130,6 +128,8 @@ pub struct Ledger {
     pub bad_picks: Vec<(u16, Timestamp, Option<CallId>)>,
     /// For each caller that has stopped: the first call that it did not send.
     pub stopped: BTreeMap<u16, u32>,
+    /// Calls started by each server, whatever its life.
+    pub started_by: BTreeMap<u16, u64>,
     /// Calls that have ended well, and calls that have not, so far.
     pub ended: (u64, u64),
 }
@@ -219,6 +219,20 @@ impl Ledger {
         }
     }
 
+    /// The last life of `server`.
+    #[must_use]
+    pub fn newest(&self, server: u16) -> Option<(Life, &LifeAccount)> {
+        let lives = self.lives.iter().map(|(life, account)| (*life, account));
+        let there = lives.filter(|(_, account)| account.server == server);
+        there.max_by_key(|(_, account)| account.born)
+    }
+
+    /// How many endpoints `caller` has in the first tier of its order of choice.
+    #[must_use]
+    pub fn ready_in(&self, caller: u16) -> usize {
+        self.views.get(&caller).map_or(0, View::ready)
+    }
+
     fn newest_of(&mut self, server: u16) -> Option<&mut LifeAccount> {
         let accounts = self.lives.values_mut();
         accounts
@@ -232,7 +246,7 @@ impl Ledger {
             self.starts_of_strangers += 1;
             return;
         };
-        account.started += 1;
+        *self.started_by.entry(account.server).or_default() += 1;
         account.last_started = account.last_started.max(Some(at));
         account.first_used.entry(id.caller).or_insert(at);
     }
@@ -327,7 +341,6 @@ impl LifeAccount {
             address,
             born,
             phase: String::new(),
-            started: 0,
             last_started: None,
             drained: None,
             last_picked: BTreeMap::new(),

@@ -24,3 +24,24 @@ pub const STORIES_MAX: usize = 5;
 /// Calls sent later than this after a kill have no right to be lost by it: the kernel resets a killed
 /// process's connections at once, and a caller reads that within milliseconds.
 pub const KILL_NOTICED: Duration = Duration::from_millis(250);
+
+// --- the run ------------------------------------------------------------------------------------
+
+/// How often the lab reads what its children have written.
+pub const TICK: Duration = Duration::from_millis(20);
+/// For all servers to come up, and for all callers to find them.
+pub const READY_MAX: Duration = Duration::from_secs(15);
+/// From the word to start to the first call: the word must have arrived by then.
+pub const START_AHEAD: Duration = Duration::from_millis(200);
+/// Load before the first roll: connections, caches and averages are as they will be.
+pub const WARM_UP: Duration = Duration::from_millis(1_500);
+/// After a successor is in use, this long and at most twice so until the next roll.
+pub const SETTLE: Duration = Duration::from_millis(400);
+/// For a successor to be used by every caller. One that is never used is a loss of its own.
+pub const USED_MAX: Duration = Duration::from_secs(15);
+/// For a server to be gone: its whole budget, and what a busy machine adds.
+pub const EXIT_MAX: Duration = Duration::from_secs(30);
+/// For a caller to see its last calls' ends.
+pub const CALLER_STOP_MAX: Duration = Duration::from_secs(5);
+/// After its deadline, a call gets this long to say so itself, before its caller ends it.
+pub const DEADLINE_GRACE: Duration = Duration::from_millis(250);

@@ -5,15 +5,30 @@
 //! [`ledger`] folds the lines of all files into one account; [`oracle`], [`windows`] and
 //! [`validity`] read that account and nothing else; [`run`] starts, rolls and kills.
 
+pub mod books;
+pub mod child;
 pub mod clock;
+pub mod control;
+pub mod error;
+pub mod fleet;
+pub mod home;
 pub mod ledger;
 pub mod limits;
+pub mod meter;
+pub mod options;
 pub mod oracle;
 pub mod picks;
 pub mod plan;
+pub mod ports;
+pub mod process;
+pub mod progress;
 pub mod record;
 pub mod report;
+pub mod run;
+pub mod sabotage;
+pub mod sentinel;
 pub mod sequence;
+pub mod spec;
 pub mod story;
 #[cfg(test)]
 mod synthetic;

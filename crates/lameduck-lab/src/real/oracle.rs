@@ -37,6 +37,9 @@ pub struct Kill {
 /// What the lab itself did.
 #[derive(Clone, Debug, Default)]
 pub struct History {
+    /// Whether callers may place a call more than once. Where they may not, a kill loses calls
+    /// declared idempotent by right, too.
+    pub failover: bool,
     /// In their order.
     pub drains: Vec<Drain>,
     /// In their order.
@@ -75,7 +78,7 @@ pub enum Fault {
 pub struct KillToll {
     /// Calls that the killed life had started and not answered.
     pub in_flight: u64,
-    /// Lost calls that were declared idempotent. Must be 0.
+    /// Lost calls that were declared idempotent. Must be 0 where callers may place a call again.
     pub failed_idempotent: u64,
     /// Lost calls that were not: nobody can tell whether they were processed.
     pub failed_other: u64,
@@ -227,7 +230,12 @@ fn count_loss(
     };
     let victim = history.kills.iter().position(|kill| is_victim(call, kill));
     match victim.map(|position| &mut verdict.kills[position]) {
-        Some(toll) if kind.is_idempotent() => toll.failed_idempotent += 1,
+        Some(toll) if kind.is_idempotent() => {
+            toll.failed_idempotent += 1;
+            if !history.failover {
+                return;
+            }
+        }
         Some(toll) => {
             toll.failed_other += 1;
             return;
@@ -468,5 +476,7 @@ mod tests {
         assert_eq!(after.kills[0].failed_other, before.failed_other);
         assert_eq!(after.faults, BTreeSet::from([(saved, Fault::Failed)]));
         assert!(run.history.kills[0].at == start + KILLED);
+        run.history.failover = false;
+        assert_eq!(verdict(&run).faults, BTreeSet::new());
     }
 }

@@ -34,6 +34,12 @@ impl View {
         false
     }
 
+    /// How many endpoints stand in the first tier.
+    #[must_use]
+    pub fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
     fn moved(&mut self, place: Place, tier: Tier) {
         if tier == Tier::Ready {
             self.ready.insert(place.address, place.life);

@@ -61,6 +61,7 @@ impl Synthetic {
             at: start + KILLED,
         };
         let history = History {
+            failover: true,
             drains: vec![drain],
             kills: vec![kill],
             stopped: start + STOPPED,

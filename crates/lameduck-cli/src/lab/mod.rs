@@ -1,0 +1,151 @@
+//! `lameduck lab`: options in, a live view, a table or one JSON object, an exit code.
+
+mod table;
+mod view;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use lameduck_lab::real::error::LabError;
+use lameduck_lab::real::options::{Options, Registry};
+use lameduck_lab::real::report::Ending;
+use lameduck_lab::real::run::{Outcome, run as run_lab};
+use lameduck_lab::real::sabotage::Sabotage;
+use lameduck_lab::real::{child, spec};
+
+use crate::exit;
+
+/// The name of the hidden subcommand.
+pub const CHILD: &str = spec::SUBCOMMAND;
+
+/// Options of `lameduck lab`.
+#[derive(Args)]
+pub struct Arguments {
+    /// Calls a second, of all callers together.
+    #[arg(long, default_value_t = 2_000)]
+    rate: u32,
+    /// Server processes.
+    #[arg(long, default_value_t = 4)]
+    servers: u16,
+    /// Caller processes.
+    #[arg(long, default_value_t = 2)]
+    callers: u16,
+    /// How often each server is rolled.
+    #[arg(long, default_value_t = 2)]
+    rolls: u32,
+    /// Which calls, and which order of rolls.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// `dev` starts a development server, `none` tells callers the addresses, anything else is the
+    /// target of a registry that is there: etcd://HOST:PORT.
+    #[arg(long, default_value = "dev", value_parser = registry)]
+    registry: Registry,
+    /// Prints one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Breaks one rule in the children, to show that its loss is seen: permit-at-head,
+    /// no-refuse-proof, no-announce, no-closing, no-tombstone.
+    #[arg(long, value_name = "RULE")]
+    sabotage: Option<Sabotage>,
+    /// Callers place no call twice, not even one that was handed back unsent.
+    #[arg(long)]
+    no_failover: bool,
+    /// Writes all files of the run into this directory, and leaves them there.
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+/// The one argument of a child.
+#[derive(Args)]
+pub struct ChildArguments {
+    /// What it is to be, as JSON.
+    spec: String,
+}
+
+/// Runs the lab; gives an exit code.
+pub fn run(arguments: Arguments) -> u8 {
+    let is_json = arguments.json;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let outcome = match runtime {
+        Ok(runtime) => {
+            let mut view = view::view();
+            runtime.block_on(run_lab(options(arguments), view.as_mut()))
+        }
+        Err(source) => Err(LabError::Io {
+            doing: "starting the runtime".to_owned(),
+            source,
+        }),
+    };
+    match outcome {
+        Ok(outcome) => print(&outcome, is_json),
+        Err(error) => {
+            eprintln!("lameduck lab: {error}");
+            match error {
+                LabError::Usage(_) => exit::USAGE,
+                LabError::Missing(_) => exit::MISSING,
+                _ => exit::ERROR,
+            }
+        }
+    }
+}
+
+/// Is a child; gives an exit code.
+pub fn child(arguments: &ChildArguments) -> u8 {
+    match child::run(&arguments.spec) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("lameduck {CHILD}: {error}");
+            exit::ERROR
+        }
+    }
+}
+
+fn options(arguments: Arguments) -> Options {
+    Options {
+        rate: arguments.rate,
+        servers: arguments.servers,
+        callers: arguments.callers,
+        rolls: arguments.rolls,
+        seed: arguments.seed,
+        registry: arguments.registry,
+        sabotage: arguments.sabotage,
+        failover: !arguments.no_failover,
+        keep: arguments.keep,
+    }
+}
+
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "clap wants a parser that can fail; a bad target is told by whoever reads it"
+)]
+fn registry(text: &str) -> Result<Registry, std::convert::Infallible> {
+    Ok(match text {
+        "dev" => Registry::Development,
+        "none" => Registry::None,
+        target => Registry::At(target.to_owned()),
+    })
+}
+
+fn print(outcome: &Outcome, is_json: bool) -> u8 {
+    let report = &outcome.report;
+    let text = if is_json {
+        serde_json::to_string(report)
+            .map(|text| text + "\n")
+            .unwrap_or_default()
+    } else {
+        table::table(report)
+    };
+    // A reader that has gone wants no more of it; the exit code still tells.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    for story in &outcome.stories {
+        eprintln!("\n{story}");
+    }
+    match report.ending() {
+        Ending::Clean => exit::OK,
+        Ending::Lost => exit::LOST,
+        Ending::Invalid => exit::INVALID,
+    }
+}

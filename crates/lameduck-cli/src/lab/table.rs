@@ -1,0 +1,133 @@
+//! The outcome as a table for people.
+
+use std::fmt::Write;
+
+use lameduck_lab::real::report::{DrainReport, Ending, KillReport, Report};
+
+/// The whole table, with a last line that says how it ended.
+pub fn table(report: &Report) -> String {
+    let mut out = String::new();
+    drains(&mut out, &report.drains);
+    kills(&mut out, &report.kills);
+    counts(&mut out, report);
+    for reason in &report.invalid {
+        line(&mut out, &format!("invalid: {reason}"));
+    }
+    for problem in &report.problems {
+        line(&mut out, &format!("problem: {problem}"));
+    }
+    faults(&mut out, report);
+    line(&mut out, verdict(report));
+    out
+}
+
+fn drains(out: &mut String, drains: &[DrainReport]) {
+    if drains.is_empty() {
+        return;
+    }
+    line(
+        out,
+        "after the signal, in ms        pick   directory   admit      exit   in flight   cut",
+    );
+    for drain in drains {
+        let directory = drain.window_directory_ms;
+        line(
+            out,
+            &format!(
+                "  server {:<3} told to leave {:9.2}   {:>9}   {:5.1}   {:7.1}   {:9}   {:>3}",
+                drain.server,
+                drain.window_pick_ms,
+                directory.map_or("never".to_owned(), |ms| format!("{ms:.2}")),
+                drain.window_admit_ms,
+                drain.exit_ms,
+                drain.in_flight_at_signal,
+                drain
+                    .abandoned
+                    .map_or("?".to_owned(), |cut| cut.to_string()),
+            ),
+        );
+    }
+    let pick = spread(drains.iter().map(|drain| drain.window_pick_ms));
+    let exit = spread(drains.iter().map(|drain| drain.exit_ms));
+    line(
+        out,
+        &format!("  median and worst: pick {pick}, exit {exit}"),
+    );
+}
+
+fn kills(out: &mut String, kills: &[KillReport]) {
+    for kill in kills {
+        line(
+            out,
+            &format!(
+                "  server {:<3} killed: {} in flight, of these lost {} idempotent and {} others, \
+                 started again {} idempotent",
+                kill.server,
+                kill.in_flight,
+                kill.failed_idempotent,
+                kill.failed_other,
+                kill.started_twice_idempotent,
+            ),
+        );
+    }
+}
+
+fn counts(out: &mut String, report: &Report) {
+    line(
+        out,
+        &format!(
+            "{} calls in {:.1} s: {} ok, {} failed, {} unknown, {} started twice",
+            report.calls,
+            report.elapsed_ms / 1000.0,
+            report.ok,
+            report.failed,
+            report.unknown,
+            report.started_twice
+        ),
+    );
+    line(
+        out,
+        &format!(
+            "placed again: {} provably unprocessed, {} idempotent; a sleeping thread was late by at \
+             most {:.2} ms ({:.2} ms in 99 of 100)",
+            report.retried.proven,
+            report.retried.unproven,
+            report.jitter_ms.max,
+            report.jitter_ms.p99
+        ),
+    );
+}
+
+fn faults(out: &mut String, report: &Report) {
+    let mut kinds: Vec<(String, usize)> = Vec::new();
+    for (_, fault) in &report.faults {
+        let name = format!("{fault:?}");
+        match kinds.iter_mut().find(|(kind, _)| *kind == name) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((name, 1)),
+        }
+    }
+    for (kind, count) in kinds {
+        line(out, &format!("fault: {count} × {kind}"));
+    }
+}
+
+const fn verdict(report: &Report) -> &'static str {
+    match report.ending() {
+        Ending::Clean => "not one call was lost",
+        Ending::Lost => "LOST: see above, and the stories of the first lost calls on stderr",
+        Ending::Invalid => "INVALID: this run proves nothing; see above",
+    }
+}
+
+fn spread(values: impl Iterator<Item = f64>) -> String {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let median = values.get(values.len() / 2).copied().unwrap_or_default();
+    let worst = values.last().copied().unwrap_or_default();
+    format!("{median:.2} and {worst:.2} ms")
+}
+
+fn line(out: &mut String, text: &str) {
+    writeln!(out, "{text}").expect("writing to a String cannot fail");
+}

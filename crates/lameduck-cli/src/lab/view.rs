@@ -1,0 +1,108 @@
+//! The live view: bars and rows on a terminal, now and then a line elsewhere.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use lameduck_lab::real::progress::{Onlooker, Progress, Row};
+
+/// Without a terminal: a line at least this often.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// What suits stderr.
+pub fn view() -> Box<dyn Onlooker> {
+    if std::io::stderr().is_terminal() {
+        Box::new(Live::default())
+    } else {
+        Box::new(Plain::default())
+    }
+}
+
+/// A bar, and a row for each server.
+#[derive(Default)]
+struct Live {
+    all: MultiProgress,
+    bar: Option<ProgressBar>,
+    rows: Vec<ProgressBar>,
+}
+
+impl Onlooker for Live {
+    fn see(&mut self, progress: &Progress) {
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = self.all.add(ProgressBar::new(progress.steps));
+            bar.set_style(style("{bar:32} {pos}/{len}  {msg}"));
+            bar
+        });
+        bar.set_position(progress.steps_done);
+        bar.set_message(headline(progress));
+        while self.rows.len() < progress.rows.len() {
+            let row = self.all.add(ProgressBar::new(0));
+            row.set_style(style("  {msg}"));
+            self.rows.push(row);
+        }
+        for (line, row) in self.rows.iter().zip(&progress.rows) {
+            line.set_message(row_text(row));
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        for line in self.rows.iter().chain(&self.bar) {
+            line.finish_and_clear();
+        }
+    }
+}
+
+/// A line where calls begin, a step was done, or [`LINE_EVERY`] has passed.
+#[derive(Default)]
+struct Plain {
+    steps: u64,
+    at: Option<Duration>,
+}
+
+impl Onlooker for Plain {
+    fn see(&mut self, progress: &Progress) {
+        let is_due = match self.at {
+            None => !progress.elapsed.is_zero(),
+            Some(at) => progress.elapsed.saturating_sub(at) >= LINE_EVERY,
+        };
+        if is_due || self.steps != progress.steps_done {
+            (self.steps, self.at) = (progress.steps_done, Some(progress.elapsed));
+            let (done, all) = (progress.steps_done, progress.steps);
+            eprintln!("{done}/{all}  {}", headline(progress));
+        }
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the template is a constant that a test reads")
+}
+
+fn headline(progress: &Progress) -> String {
+    format!(
+        "{:5.1} s  {:5.0} calls/s  {} failed  {}",
+        progress.elapsed.as_secs_f64(),
+        progress.calls_per_second,
+        progress.failed,
+        progress.doing
+    )
+}
+
+fn row_text(row: &Row) -> String {
+    format!(
+        "server {:<2} {:<21} {:<9} {:5.0} calls/s",
+        row.server, row.address, row.phase, row.calls_per_second
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_are_read() {
+        style("{bar:32} {pos}/{len}  {msg}");
+        style("  {msg}");
+    }
+}

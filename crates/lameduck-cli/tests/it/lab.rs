@@ -1,0 +1,180 @@
+//! What a lab leaves behind, however it ends, and what it prints.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests, outside of test functions"
+)]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+const LAMEDUCK: &str = env!("CARGO_BIN_EXE_lameduck");
+
+/// A directory for temporary files of one test's lab, so that what it leaves there is seen.
+struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let name = format!("lameduck-test-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap();
+        Self { path }
+    }
+
+    fn is_empty(&self) -> bool {
+        fs::read_dir(&self.path).unwrap().next().is_none()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A lab under load.
+struct Running {
+    lab: Child,
+    children: Vec<OwnedFd>,
+}
+
+fn lab(binary: &Path, scratch: &Scratch, arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary);
+    command
+        .arg("lab")
+        .args(["--registry", "none", "--rate", "200", "--servers", "2"])
+        .args(arguments)
+        .env("TMPDIR", &scratch.path)
+        .stdin(Stdio::null());
+    command
+}
+
+/// Starts a lab and waits until its first calls go out: two servers and two callers run then.
+fn start(command: &mut Command) -> Running {
+    let mut lab = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let stderr = lab.stderr.as_mut().unwrap();
+    BufReader::with_capacity(1, stderr)
+        .read_line(&mut line)
+        .unwrap();
+    assert!(line.contains("calls/s"), "{line}");
+    let children = children(lab.id());
+    assert_eq!(children.len(), 4);
+    Running { lab, children }
+}
+
+fn children(parent: u32) -> Vec<OwnedFd> {
+    let list = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
+    let pids = list.split_whitespace().map(|pid| pid.parse().unwrap());
+    let open = |pid| pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+    pids.map(open).collect()
+}
+
+impl Running {
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.lab.id().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for the lab, then for each of its children; fails where one outlives it for 10 s.
+    fn end(mut self) -> ExitStatus {
+        let status = self.lab.wait().unwrap();
+        let most = Timespec {
+            tv_sec: 10,
+            tv_nsec: 0,
+        };
+        for child in &self.children {
+            let mut ended = [PollFd::new(child, PollFlags::IN)];
+            assert_eq!(
+                poll(&mut ended, Some(&most)).unwrap(),
+                1,
+                "a child lives on"
+            );
+        }
+        status
+    }
+}
+
+#[test]
+fn a_killed_lab_leaves_nothing() {
+    let scratch = Scratch::new("killed");
+    let running = start(&mut lab(Path::new(LAMEDUCK), &scratch, &[]));
+    assert!(!scratch.is_empty());
+    running.signal(Signal::KILL);
+    running.end();
+    assert!(scratch.is_empty());
+}
+
+#[test]
+fn an_interrupted_lab_leaves_nothing() {
+    let scratch = Scratch::new("interrupted");
+    let running = start(&mut lab(Path::new(LAMEDUCK), &scratch, &[]));
+    running.signal(Signal::INT);
+    assert_eq!(running.end().code(), Some(1));
+    assert!(scratch.is_empty());
+}
+
+#[test]
+fn a_lab_rolls_on_while_its_binary_is_replaced() {
+    let scratch = Scratch::new("replaced");
+    let copy = scratch.path.join("lameduck");
+    fs::copy(LAMEDUCK, &copy).unwrap();
+    let mut command = lab(&copy, &scratch, &["--rolls", "1", "--json"]);
+    let mut running = start(command.stdout(Stdio::piped()));
+    fs::remove_file(&copy).unwrap();
+    let stderr = running.lab.stderr.take().unwrap();
+    let stdout = running.lab.stdout.take().unwrap();
+    let said = std::io::read_to_string(stderr).unwrap();
+    let printed = std::io::read_to_string(stdout).unwrap();
+    assert_eq!(running.end().code(), Some(0), "{said}\n{printed}");
+    let report: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(report["valid"], true, "{report}");
+    assert_eq!(report["calls"].as_u64(), total(&report), "{report}");
+    assert_eq!(report["drains"].as_array().unwrap().len(), 2);
+    for key in ["failed", "unknown", "started_twice"] {
+        assert_eq!(report[key], 0, "{report}");
+    }
+    for key in [
+        "server",
+        "window_admit_ms",
+        "window_pick_ms",
+        "window_directory_ms",
+        "exit_ms",
+        "in_flight_at_signal",
+        "abandoned",
+    ] {
+        assert!(report["drains"][0][key].is_number(), "{key}: {report}");
+    }
+    assert!(report["kills"][0]["failed_other"].is_number());
+    assert!(report["jitter_ms"]["max"].is_number());
+    assert!(scratch.is_empty());
+}
+
+/// What became of all calls, added up.
+fn total(report: &serde_json::Value) -> Option<u64> {
+    let ended = ["ok", "failed", "unknown"].map(|key| report[key].as_u64());
+    let killed = ["failed_idempotent", "failed_other"].map(|key| report["kills"][0][key].as_u64());
+    ended.into_iter().chain(killed).sum()
+}
+
+#[test]
+fn options_without_sense_are_told() {
+    let scratch = Scratch::new("usage");
+    let check = |arguments: &[&str], part: &str| {
+        let output = lab(Path::new(LAMEDUCK), &scratch, arguments)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(part), "{said}");
+    };
+    check(&["--callers", "0"], "--callers");
+    check(&["--sabotage", "everything"], "permit-at-head");
+}

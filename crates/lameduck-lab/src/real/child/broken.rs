@@ -1,0 +1,224 @@
+//! Servers that leave badly, each by one rule broken on purpose.
+//!
+//! They stand on lameduck's parts in an order of their own, for the library itself cannot be told to
+//! break its rules.
+
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use lameduck::cell::gate::Gate;
+use lameduck::health::Health;
+use lameduck::serve::{Control, Server, bind};
+use lameduck_core::instance::{BootId, Incarnation, Instance, Life};
+use lameduck_core::limits::FINAL_GOAWAY_MAX;
+use lameduck_core::registry::{Publication, Registration, Registry, Want};
+use tokio::signal::unix::{SignalKind, signal};
+use tonic::Status;
+use tonic::service::Routes;
+
+use super::super::clock;
+use super::super::record::Record;
+use super::super::sabotage::Sabotage;
+use super::super::spec::ServerSpec;
+use super::recorder::Recorder;
+use super::work::Worker;
+use super::{ChildError, refused};
+
+/// How long the broken ones stay in Closing, where they do: less than a stream may take.
+const FLOOR: Duration = Duration::from_millis(200);
+/// How long they refuse, or serve, before they say anything.
+const SILENT: Duration = Duration::from_millis(300);
+/// When `no-closing` says the rest.
+const LATE: Duration = Duration::from_secs(2);
+/// For streams and late requests, at the end.
+const LAST: Duration = Duration::from_secs(5);
+
+/// Serves until SIGTERM, then leaves by breaking `rule`.
+pub(super) async fn run(
+    spec: &ServerSpec,
+    recorder: Recorder,
+    rule: Sabotage,
+) -> Result<u8, ChildError> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let life = life();
+    let (health, heads) = (Health::new(), Gate::new());
+    health.set(&spec.service, lameduck::health::ServingStatus::Serving);
+    health.open();
+    let listener = bind(spec.address)?;
+    let address = spec.address;
+    recorder.write(Record::Born { life, address });
+    let worker = Worker::service(recorder.clone(), move || life);
+    let routes = Routes::new(worker).add_service(health.service()).prepare();
+    let router = routes.into_axum_router();
+    let server = Server::builder()
+        .life(life)
+        .services(vec![spec.service.clone()])
+        .listener(listener)
+        .router(router.layer(from_fn_with_state(heads.clone(), to_the_head)))
+        .build()?;
+    let control = server.control();
+    let served = tokio::spawn(server.run());
+    let mut leaver = Leaver {
+        control,
+        heads,
+        health,
+        presence: Presence::begin(spec, life)?,
+    };
+    terminate.recv().await;
+    recorder.write(Record::Phase("closing".to_owned()));
+    leaver.leave(rule).await;
+    drop(tokio::time::timeout(LAST, served).await);
+    let (exit, abandoned) = (0, 0);
+    recorder.write(Record::Drained { exit, abandoned });
+    Ok(exit)
+}
+
+/// Unique enough among the few processes of a run.
+fn life() -> Life {
+    let bits = u128::from(clock::now().as_nanos()) << 32 | u128::from(std::process::id());
+    Life::first(BootId::from_bits(bits))
+}
+
+/// Counts a request up to the head of its answer only; once closed, refuses it with a status that
+/// proves nothing.
+async fn to_the_head(State(heads): State<Gate>, request: Request, next: Next) -> Response {
+    match heads.enter() {
+        Some(_permit) => next.run(request).await,
+        None => Status::unavailable("no").into_http(),
+    }
+}
+
+/// What a server pulls at when it leaves.
+struct Leaver {
+    control: Control,
+    heads: Gate,
+    health: Health,
+    presence: Presence,
+}
+
+impl Leaver {
+    async fn leave(&mut self, rule: Sabotage) {
+        match rule {
+            Sabotage::PermitAtHead => {
+                self.say_everything().await;
+                self.shut().await;
+                self.heads.idle().await;
+                self.control.cut();
+            }
+            Sabotage::NoRefuseProof => {
+                self.heads.close();
+                tokio::time::sleep(SILENT).await;
+                self.say_everything().await;
+                self.shut().await;
+            }
+            Sabotage::NoAnnounce => {
+                tokio::time::sleep(SILENT).await;
+                self.control.cut();
+                self.control.close_listener().await;
+            }
+            Sabotage::NoClosing => {
+                self.control.close_gate();
+                tokio::time::sleep(SILENT).await;
+                self.control.go_away_existing(Duration::ZERO);
+                tokio::time::sleep(LATE - SILENT).await;
+                self.say_everything().await;
+                self.shut().await;
+            }
+            Sabotage::NoTombstone => self.be_replayed().await,
+        }
+        self.presence.end().await;
+    }
+
+    /// Closing, as it should be but for its length.
+    async fn say_everything(&mut self) {
+        self.presence.want(Want::Closing);
+        self.health.leave();
+        self.control.announce();
+        self.control.go_away_existing(FLOOR / 4);
+        tokio::time::sleep(FLOOR).await;
+    }
+
+    /// Draining, as it should be but for the wait.
+    async fn shut(&mut self) {
+        self.control.close_listener().await;
+        self.control.final_goaways(FINAL_GOAWAY_MAX).await;
+        self.control.close_gate();
+        self.health.end();
+    }
+
+    /// Says that it closes in the registry alone, is registered once more by somebody's late data,
+    /// and refuses. Callers that remember its life do not come back.
+    async fn be_replayed(&mut self) {
+        self.presence.want(Want::Closing);
+        tokio::time::sleep(SILENT).await;
+        self.presence.replay();
+        self.heads.close();
+        tokio::time::sleep(SILENT).await;
+        self.presence.end().await;
+        self.say_everything().await;
+        self.shut().await;
+    }
+}
+
+/// This process in the registry, where there is one.
+struct Presence {
+    life: Life,
+    registry: Option<(std::sync::Arc<dyn Registry>, Registration)>,
+    publications: Vec<Box<dyn Publication>>,
+}
+
+impl Presence {
+    fn begin(spec: &ServerSpec, life: Life) -> Result<Self, ChildError> {
+        let mut presence = Self {
+            life,
+            registry: None,
+            publications: Vec::new(),
+        };
+        if let Some(target) = &spec.registry {
+            let target = target.parse().map_err(|error| refused(&error))?;
+            let registry = lameduck_registry::builtin().connect(&target);
+            let registry = registry.map_err(|error| refused(&error))?;
+            let service = spec.service.parse().map_err(|error| refused(&error))?;
+            let services = vec![service];
+            let instance = Instance::new(spec.address.into(), Incarnation::Life(life));
+            let registration = Registration { services, instance };
+            presence.registry = Some((registry, registration));
+            presence.replay();
+        }
+        Ok(presence)
+    }
+
+    /// Registers this life once more, beside what is registered of it already.
+    fn replay(&mut self) {
+        if let Some((registry, registration)) = &self.registry {
+            let mut publication = registry.publish(registration.clone());
+            let (life, ready) = (self.life, true);
+            publication.want(Want::Present { life, ready });
+            self.publications.push(publication);
+        }
+    }
+
+    fn want(&mut self, want: Want) {
+        for publication in &mut self.publications {
+            publication.want(want);
+        }
+    }
+
+    /// Gone from the registry, as far as it can be reached in a moment.
+    async fn end(&mut self) {
+        for mut publication in std::mem::take(&mut self.publications) {
+            publication.want(Want::Gone);
+            let gone = std::future::poll_fn(|context| {
+                while let std::task::Poll::Ready(status) = publication.poll_status(context) {
+                    if status.reached == Some(Want::Gone) {
+                        return std::task::Poll::Ready(());
+                    }
+                }
+                std::task::Poll::Pending
+            });
+            drop(tokio::time::timeout(SILENT, gone).await);
+        }
+    }
+}

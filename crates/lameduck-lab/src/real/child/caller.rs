@@ -1,0 +1,208 @@
+//! A caller: sends every call of its plan at its instant, and writes down what became of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lameduck::{Channel, Hub};
+use lameduck_core::event::Event;
+use lameduck_core::time::Timestamp;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinSet;
+use tonic::Request;
+
+use super::super::clock;
+use super::super::control::Word;
+use super::super::limits::{DEADLINE, DEADLINE_GRACE};
+use super::super::plan::{Plan, Planned};
+use super::super::record::{CallId, Kind, Record};
+use super::super::sabotage::Sabotage;
+use super::super::sequence::{Claim, Sequence};
+use super::super::spec::CallerSpec;
+use super::observe::{self, CALL};
+use super::recorder::Recorder;
+use super::{ChildError, forgetful, refused};
+use crate::pb;
+use crate::pb::work_client::WorkClient;
+
+type Client = WorkClient<Channel>;
+
+/// The path of the only method that is declared idempotent.
+const IDEMPOTENT: &str = "/lameduck.lab.v1.Work/Get";
+
+pub(super) async fn run(
+    spec: CallerSpec,
+    mut words: UnboundedReceiver<Word>,
+) -> Result<u8, ChildError> {
+    let recorder = Recorder::open(&spec.ledger)?;
+    let client = client(&spec, &recorder)?;
+    let Some(Word::Start(start)) = words.recv().await else {
+        return Ok(0);
+    };
+    let mut plan = spec.plan;
+    plan.start_ns = start.as_nanos();
+    let caller = Caller {
+        number: spec.caller,
+        plan,
+        recorder,
+        client,
+    };
+    caller.run(words).await;
+    Ok(0)
+}
+
+fn client(spec: &CallerSpec, recorder: &Recorder) -> Result<Client, ChildError> {
+    let recorder = recorder.clone();
+    let write = move |event: &Event| {
+        if let Some(record) = observe::record(event) {
+            recorder.write(record);
+        }
+    };
+    let mut hub = Hub::builder().on_event(Arc::new(write));
+    if spec.sabotage == Some(Sabotage::NoTombstone) {
+        hub = hub.schemes(forgetful::schemes().map_err(|error| refused(&error))?);
+    }
+    let hub = hub.build();
+    let channel = hub
+        .channel_builder(&spec.target)
+        .idempotent(IDEMPOTENT)
+        .failover(spec.failover)
+        .build()
+        .map_err(|error| refused(&error))?;
+    Ok(WorkClient::new(channel))
+}
+
+struct Caller {
+    number: u16,
+    plan: Plan,
+    recorder: Recorder,
+    client: Client,
+}
+
+impl Caller {
+    /// An open loop: what is due is sent, whatever became of what was sent before.
+    async fn run(self, mut words: UnboundedReceiver<Word>) {
+        let mut calls = JoinSet::new();
+        let mut next = 0;
+        loop {
+            next = self.send_due(&mut calls, next, clock::now());
+            let due = self.call(next).1.due;
+            let wait = due.saturating_since(clock::now());
+            tokio::select! {
+                _ = words.recv() => break,
+                () = tokio::time::sleep(wait) => {}
+            }
+            while calls.try_join_next().is_some() {}
+        }
+        next = self.send_due(&mut calls, next, clock::now());
+        while calls.join_next().await.is_some() {}
+        self.recorder.write(Record::Stopped { next });
+    }
+
+    /// Sends every call from `next` on that is due at `now`; gives the first one that is not.
+    fn send_due(&self, calls: &mut JoinSet<()>, mut next: u32, now: Timestamp) -> u32 {
+        loop {
+            let (id, planned) = self.call(next);
+            if planned.due > now {
+                return next;
+            }
+            let (client, recorder) = (self.client.clone(), self.recorder.clone());
+            calls.spawn(CALL.scope(id, call(client, recorder, id, planned)));
+            next += 1;
+        }
+    }
+
+    fn call(&self, number: u32) -> (CallId, Planned) {
+        let caller = self.number;
+        let id = CallId { caller, number };
+        (id, self.plan.call(id))
+    }
+}
+
+/// One call: the intent is written before, the end after.
+async fn call(mut client: Client, recorder: Recorder, id: CallId, planned: Planned) {
+    let (kind, due) = (planned.kind, planned.due);
+    recorder.write(Record::Intent { id, kind, due });
+    let left = (due + DEADLINE).saturating_since(clock::now());
+    let answer = async {
+        match kind {
+            Kind::Get => unary(client.get(request(id, &planned, left)).await, id),
+            Kind::Put => unary(client.put(request(id, &planned, left)).await, id),
+            Kind::Stream => stream(&mut client, id, &planned, left).await,
+        }
+    };
+    let end = match tokio::time::timeout(left + DEADLINE_GRACE, answer).await {
+        Ok(Ok((life, items))) => match life.parse() {
+            Ok(life) => Record::Answered { id, life, items },
+            Err(error) => failed(id, format!("answered by a life that is none: {error}")),
+        },
+        Ok(Err(error)) => failed(id, error),
+        Err(_) => failed(id, "no end after its deadline".to_owned()),
+    };
+    recorder.write(end);
+}
+
+const fn failed(id: CallId, error: String) -> Record {
+    Record::Failed { id, error }
+}
+
+fn request(id: CallId, planned: &Planned, left: Duration) -> Request<pb::Request> {
+    let (id, work_us) = (id.to_string(), micros(planned.work));
+    let mut request = Request::new(pb::Request { id, work_us });
+    request.set_timeout(left);
+    request
+}
+
+fn unary(
+    answer: Result<tonic::Response<pb::Reply>, tonic::Status>,
+    id: CallId,
+) -> Result<(String, u32), String> {
+    let reply = answer.map_err(|status| said(&status))?.into_inner();
+    if reply.id == id.to_string() {
+        Ok((reply.life, 1))
+    } else {
+        Err(format!("the answer of call {}", reply.id))
+    }
+}
+
+async fn stream(
+    client: &mut Client,
+    id: CallId,
+    planned: &Planned,
+    left: Duration,
+) -> Result<(String, u32), String> {
+    let (id, count) = (id.to_string(), planned.items);
+    let mut sequence = Sequence::new(id.clone(), count);
+    let gap_us = micros(planned.work);
+    let mut request = Request::new(pb::StreamRequest { id, count, gap_us });
+    request.set_timeout(left);
+    let answer = client
+        .stream(request)
+        .await
+        .map_err(|status| said(&status))?;
+    let mut items = answer.into_inner();
+    while let Some(item) = items.message().await.map_err(|status| said(&status))? {
+        let claim = Claim {
+            id: &item.id,
+            life: &item.life,
+            seq: item.seq,
+            count: item.count,
+        };
+        sequence.item(&claim).map_err(|fault| fault.to_string())?;
+    }
+    sequence.end().map_err(|fault| fault.to_string())
+}
+
+/// A status with everything behind it: a lost call's story is read by whoever must explain it.
+fn said(status: &tonic::Status) -> String {
+    let mut text = format!("{:?}: {}", status.code(), status.message());
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}

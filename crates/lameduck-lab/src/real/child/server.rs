@@ -1,0 +1,74 @@
+//! A server: publishes itself, works, and leaves well when told.
+
+use std::sync::{Arc, OnceLock};
+
+use lameduck::Provider;
+use lameduck::provider::Handle;
+use lameduck_core::event::Event;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tonic::service::Routes;
+
+use super::super::control::Word;
+use super::super::record::Record;
+use super::super::spec::ServerSpec;
+use super::recorder::Recorder;
+use super::work::Worker;
+use super::{ChildError, broken, refused};
+
+pub(super) async fn run(
+    spec: ServerSpec,
+    mut words: UnboundedReceiver<Word>,
+) -> Result<u8, ChildError> {
+    let recorder = Recorder::open(&spec.ledger)?;
+    tokio::select! {
+        code = serve(&spec, recorder) => code,
+        _ = words.recv() => Ok(0),
+    }
+}
+
+async fn serve(spec: &ServerSpec, recorder: Recorder) -> Result<u8, ChildError> {
+    match spec.sabotage {
+        Some(rule) => broken::run(spec, recorder, rule).await,
+        None => provide(spec, recorder).await,
+    }
+}
+
+async fn provide(spec: &ServerSpec, recorder: Recorder) -> Result<u8, ChildError> {
+    let provider = build(spec, &recorder)?;
+    let report = provider.run().await;
+    for problem in &report.problems {
+        recorder.write(Record::Note(format!("{problem:?}")));
+    }
+    let (exit, abandoned) = (report.exit_code(), report.abandoned);
+    recorder.write(Record::Drained { exit, abandoned });
+    Ok(exit)
+}
+
+fn build(spec: &ServerSpec, recorder: &Recorder) -> Result<Provider, ChildError> {
+    let handle: Arc<OnceLock<Handle>> = Arc::default();
+    let known = Arc::clone(&handle);
+    let life = move || known.get().expect("set before the server runs").life();
+    let worker = Worker::service(recorder.clone(), life);
+    let observer = recorder.clone();
+    let mut builder = Provider::builder(&spec.service)
+        .listen(&spec.address.to_string())
+        .grpc(Routes::new(worker))
+        .on_event(Arc::new(move |event: &Event| observer.write(record(event))));
+    if let Some(registry) = &spec.registry {
+        builder = builder.registry(registry);
+    }
+    let provider = builder.build().map_err(|error| refused(&error))?;
+    let handle = handle.get_or_init(|| provider.handle());
+    recorder.write(Record::Born {
+        life: handle.life(),
+        address: handle.local_addr(),
+    });
+    Ok(provider)
+}
+
+fn record(event: &Event) -> Record {
+    match event {
+        Event::PhaseEntered { phase, .. } => Record::Phase(phase.as_str().to_owned()),
+        other => Record::Note(format!("{other:?}")),
+    }
+}

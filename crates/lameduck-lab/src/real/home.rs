@@ -1,0 +1,59 @@
+//! The directory of one run: ledgers, and what the children said on stderr.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::clock;
+use super::control::{HOME_PREFIX, remove_home};
+
+/// A directory that goes with its value, unless it is to be kept.
+#[derive(Debug)]
+pub struct Home {
+    path: PathBuf,
+    is_kept: bool,
+}
+
+impl Home {
+    /// A new directory: `keep`, which stays, or one among the temporary files.
+    ///
+    /// # Errors
+    ///
+    /// What the file system says; a directory to keep must be empty or not there.
+    pub fn make(keep: Option<&Path>) -> io::Result<Self> {
+        if let Some(path) = keep {
+            fs::create_dir_all(path)?;
+            if fs::read_dir(path)?.next().is_some() {
+                let message = format!("{} is not empty; name another", path.display());
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
+            }
+            let (path, is_kept) = (fs::canonicalize(path)?, true);
+            return Ok(Self { path, is_kept });
+        }
+        let unique = format!("{}-{}", std::process::id(), clock::now().as_nanos());
+        let path = std::env::temp_dir().join(format!("{HOME_PREFIX}{unique}"));
+        fs::create_dir(&path)?;
+        let is_kept = false;
+        Ok(Self { path, is_kept })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where it is, for those who remove it when the lab is gone.
+    #[must_use]
+    pub fn to_remove(&self) -> Option<PathBuf> {
+        (!self.is_kept).then(|| self.path.clone())
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            remove_home(&self.path);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What a run is asked to do.
+
+use std::path::PathBuf;
+
+use super::error::LabError;
+use super::sabotage::Sabotage;
+
+/// The options of a run. [`Options::default`] is the run of at most 40 s that nobody needs to tune.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Calls a second, of all callers together.
+    pub rate: u32,
+    /// Server processes.
+    pub servers: u16,
+    /// Caller processes.
+    pub callers: u16,
+    /// How often each server is rolled.
+    pub rolls: u32,
+    /// Which calls, and which order of rolls.
+    pub seed: u64,
+    /// Where servers are found.
+    pub registry: Registry,
+    /// A rule to be broken on purpose.
+    pub sabotage: Option<Sabotage>,
+    /// Whether callers may place a call more than once.
+    pub failover: bool,
+    /// A directory for all files of the run, which stays.
+    pub keep: Option<PathBuf>,
+}
+
+/// Where servers are found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Registry {
+    /// A development server that the run starts for itself.
+    Development,
+    /// This one: `etcd://host:port`.
+    At(String),
+    /// Nowhere: callers know the servers' addresses.
+    None,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            rate: 2_000,
+            servers: 4,
+            callers: 2,
+            rolls: 2,
+            seed: 1,
+            registry: Registry::Development,
+            sabotage: None,
+            failover: true,
+            keep: None,
+        }
+    }
+}
+
+impl Options {
+    /// The same, once it is known that it can be run at all.
+    ///
+    /// # Errors
+    ///
+    /// Says which option makes no sense, and why.
+    pub fn checked(self) -> Result<Self, LabError> {
+        let refuse = |what: &str| Err(LabError::Usage(what.to_owned()));
+        match () {
+            () if self.servers < 2 => {
+                refuse("--servers: at least 2, or nobody is left while one is away")
+            }
+            () if self.callers == 0 || self.rate == 0 => {
+                refuse("--callers and --rate: at least 1, or there is nothing to lose")
+            }
+            () if self.servers > 64 || self.callers > 64 => {
+                refuse("--servers and --callers: at most 64 processes each on one machine")
+            }
+            () => Ok(self),
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! One run: start, roll every server under load, kill one, stop, judge.
+
+use std::time::Duration;
+
+use lameduck_core::instance::Life;
+use lameduck_core::rng::Rng;
+use lameduck_core::time::Timestamp;
+use rustix::process::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::books::Books;
+use super::clock;
+use super::error::{LabError, doing};
+use super::fleet::Fleet;
+use super::limits::{
+    CALLER_STOP_MAX, EXIT_MAX, READY_MAX, SETTLE, START_AHEAD, STORIES_MAX, TICK, USED_MAX, WARM_UP,
+};
+use super::meter::Meter;
+use super::options::Options;
+use super::oracle::{Drain, History, Kill};
+use super::plan::Plan;
+use super::progress::{Onlooker, Progress, Row};
+use super::report::Report;
+use super::sentinel::Sentinel;
+use super::story::stories;
+
+/// What a run leaves.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What it has shown.
+    pub report: Report,
+    /// The first lost calls, each with all that was written about it.
+    pub stories: Vec<String>,
+}
+
+/// Makes one run. Ends every process that it started, however it ends itself.
+///
+/// # Errors
+///
+/// Where there is no outcome: see [`LabError`].
+pub async fn run(options: Options, onlooker: &mut dyn Onlooker) -> Result<Outcome, LabError> {
+    let options = options.checked()?;
+    let mut rng = Rng::from_seed(options.seed ^ clock::now().as_nanos());
+    let fleet = Fleet::new(&options, &mut rng)?;
+    let mut lab = Lab::new(options, fleet, onlooker);
+    let outcome = tokio::select! {
+        outcome = lab.script() => outcome,
+        error = interrupted() => Err(error),
+    };
+    lab.fleet.end().await;
+    outcome
+}
+
+/// Resolves when somebody wants the run to end.
+async fn interrupted() -> LabError {
+    let listen = |kind| doing(signal(kind), "listening for signals");
+    let signals = (
+        listen(SignalKind::interrupt()),
+        listen(SignalKind::terminate()),
+        listen(SignalKind::hangup()),
+    );
+    let (mut interrupt, mut terminate, mut hangup) = match signals {
+        (Ok(interrupt), Ok(terminate), Ok(hangup)) => (interrupt, terminate, hangup),
+        (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => return error,
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+    }
+    LabError::Interrupted
+}
+
+/// The run while it runs.
+struct Lab<'a> {
+    options: Options,
+    fleet: Fleet,
+    books: Books,
+    plan: Plan,
+    history: History,
+    problems: Vec<String>,
+    /// The server that may end now.
+    leaving: Option<u16>,
+    meter: Meter,
+    shown: Timestamp,
+    onlooker: &'a mut dyn Onlooker,
+}
+
+impl<'a> Lab<'a> {
+    fn new(options: Options, fleet: Fleet, onlooker: &'a mut dyn Onlooker) -> Self {
+        let plan = Plan {
+            seed: options.seed,
+            rate: options.rate,
+            callers: options.callers,
+            start_ns: 0,
+        };
+        let history = History {
+            failover: options.failover,
+            ..History::default()
+        };
+        Self {
+            options,
+            fleet,
+            books: Books::default(),
+            plan,
+            history,
+            problems: Vec::new(),
+            leaving: None,
+            meter: Meter::default(),
+            shown: Timestamp::ZERO,
+            onlooker,
+        }
+    }
+
+    async fn script(&mut self) -> Result<Outcome, LabError> {
+        self.start().await?;
+        let sentinel = doing(Sentinel::start(), "starting the sentinel")?;
+        match self.rolls().await {
+            // Calls went on: what became of them is worth judging.
+            Err(LabError::Stuck(what)) => self.problems.push(what),
+            other => other?,
+        }
+        self.stop().await?;
+        self.judge(sentinel)
+    }
+
+    async fn rolls(&mut self) -> Result<(), LabError> {
+        self.pause(START_AHEAD + WARM_UP, "warming up").await?;
+        let mut rng = Rng::from_seed(self.options.seed);
+        for _ in 0..self.options.rolls {
+            for server in shuffled(self.options.servers, &mut rng) {
+                self.roll(server).await?;
+                self.pause(rng.between(SETTLE, 2 * SETTLE), "settling")
+                    .await?;
+            }
+        }
+        let victim = rng.below(usize::from(self.options.servers)) as u16;
+        self.kill(victim).await?;
+        self.pause(2 * SETTLE, "settling").await
+    }
+
+    /// Brings everything up, and has the callers begin a moment from now.
+    async fn start(&mut self) -> Result<(), LabError> {
+        self.fleet.start_registry().await?;
+        let servers = self.options.servers;
+        for server in 0..servers {
+            self.fleet.start_server(server, &mut self.books)?;
+        }
+        let born =
+            |lab: &Self| (0..servers).all(|server| lab.books.ledger.newest(server).is_some());
+        self.until(born, READY_MAX, "waiting for the servers")
+            .await?;
+        self.fleet.start_callers(&self.plan, &mut self.books)?;
+        let callers = self.options.callers;
+        let found = |lab: &Self| {
+            let ready = |caller| lab.books.ledger.ready_in(caller);
+            (0..callers).all(|caller| ready(caller) >= usize::from(servers))
+        };
+        self.until(found, READY_MAX, "waiting for callers to find the servers")
+            .await?;
+        let start = clock::now() + START_AHEAD;
+        self.plan.start_ns = start.as_nanos();
+        self.fleet.go(start).await;
+        Ok(())
+    }
+
+    /// Tells a server to leave, waits until it has, and starts its successor in its place.
+    async fn roll(&mut self, server: u16) -> Result<(), LabError> {
+        let life = self.life_of(server)?;
+        self.leaving = Some(server);
+        let signalled = self.fleet.signal(server, Signal::TERM)?;
+        let exited = self.await_exit(server, life).await?;
+        self.history.drains.push(Drain {
+            server,
+            life,
+            signalled,
+            exited,
+        });
+        self.succeed(server).await
+    }
+
+    /// Kills a server without a word, and starts its successor in its place.
+    async fn kill(&mut self, server: u16) -> Result<(), LabError> {
+        let life = self.life_of(server)?;
+        self.leaving = Some(server);
+        let at = self.fleet.signal(server, Signal::KILL)?;
+        self.history.kills.push(Kill { server, life, at });
+        while self.fleet.wait(server, TICK).await?.is_none() {
+            self.look(&format!("killing server {server}"))?;
+        }
+        self.succeed(server).await
+    }
+
+    /// When the process was gone; one that does not go is killed, and that is a problem.
+    async fn await_exit(&mut self, server: u16, life: Life) -> Result<Timestamp, LabError> {
+        let most = clock::now() + EXIT_MAX;
+        let doing = format!("rolling server {server}");
+        loop {
+            if let Some(status) = self.fleet.wait(server, TICK).await? {
+                let exited = clock::now();
+                if !status.success() {
+                    let problem = format!("server {server} (life {life}) ended with {status}");
+                    self.problems.push(problem);
+                }
+                return Ok(exited);
+            }
+            self.look(&doing)?;
+            if clock::now() > most {
+                self.fleet.signal(server, Signal::KILL)?;
+                let seconds = EXIT_MAX.as_secs();
+                let problem =
+                    format!("server {server} (life {life}) was not gone after {seconds} s");
+                self.problems.push(problem);
+            }
+        }
+    }
+
+    /// Starts the next life of `server`, and waits until every caller uses it.
+    async fn succeed(&mut self, server: u16) -> Result<(), LabError> {
+        self.fleet.bury(server, &mut self.books)?;
+        let started = clock::now();
+        self.fleet.start_server(server, &mut self.books)?;
+        self.leaving = None;
+        let callers = usize::from(self.options.callers);
+        let used = |lab: &Self| {
+            let newest = lab.books.ledger.newest(server);
+            newest.is_some_and(|(_, account)| {
+                account.born >= started && account.first_used.len() == callers
+            })
+        };
+        let doing = format!("waiting until server {server} is used");
+        self.until(used, USED_MAX, &doing).await
+    }
+
+    async fn stop(&mut self) -> Result<(), LabError> {
+        self.history.stopped = clock::now();
+        self.fleet.stop_callers(CALLER_STOP_MAX).await?;
+        self.books.refresh()
+    }
+
+    fn judge(&mut self, sentinel: Sentinel) -> Result<Outcome, LabError> {
+        let problems = std::mem::take(&mut self.problems);
+        let ledger = &self.books.ledger;
+        let jitter = sentinel.finish();
+        let report = Report::new(ledger, &self.plan, &self.history, problems, jitter);
+        let mut lost: Vec<_> = report.faults.iter().map(|(id, _)| *id).collect();
+        lost.dedup();
+        lost.truncate(STORIES_MAX);
+        let stories = if lost.is_empty() {
+            Vec::new()
+        } else {
+            doing(
+                stories(&lost, &self.books.paths),
+                "reading the ledgers again",
+            )?
+        };
+        Ok(Outcome { report, stories })
+    }
+
+    fn life_of(&self, server: u16) -> Result<Life, LabError> {
+        let newest = self.books.ledger.newest(server).map(|(life, _)| life);
+        newest.ok_or_else(|| LabError::Ledger(format!("server {server} never said its life")))
+    }
+
+    async fn pause(&mut self, time: Duration, doing: &str) -> Result<(), LabError> {
+        let end = clock::now() + time;
+        while clock::now() < end {
+            tokio::time::sleep(TICK).await;
+            self.look(doing)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until `is_so`, at most `most`.
+    async fn until(
+        &mut self,
+        is_so: impl Fn(&Self) -> bool,
+        most: Duration,
+        doing: &str,
+    ) -> Result<(), LabError> {
+        let end = clock::now() + most;
+        while !is_so(self) {
+            if clock::now() > end {
+                let what = format!("{doing}: not within {} s", most.as_secs());
+                return Err(LabError::Stuck(what));
+            }
+            tokio::time::sleep(TICK).await;
+            self.look(doing)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the ledgers, looks after the processes, and lets the onlooker see.
+    fn look(&mut self, doing: &str) -> Result<(), LabError> {
+        self.books.refresh()?;
+        self.fleet.look_after(self.leaving)?;
+        let now = clock::now();
+        if now.saturating_since(self.shown) < SHOW_EVERY {
+            return Ok(());
+        }
+        self.shown = now;
+        self.meter.take(&self.books.ledger, now);
+        let progress = self.progress(now, doing);
+        self.onlooker.see(&progress);
+        Ok(())
+    }
+
+    fn progress(&self, now: Timestamp, doing: &str) -> Progress {
+        let rolls = u64::from(self.options.rolls) * u64::from(self.options.servers);
+        let row = |(server, place): (u16, &super::fleet::Place)| Row {
+            server,
+            address: place.address,
+            phase: self.phase(server),
+            calls_per_second: self.meter.started(server),
+        };
+        let start = self.plan.start();
+        let is_started = start > Timestamp::ZERO;
+        Progress {
+            elapsed: if is_started {
+                now.saturating_since(start)
+            } else {
+                Duration::ZERO
+            },
+            steps_done: (self.history.drains.len() + self.history.kills.len()) as u64,
+            steps: rolls + 1,
+            calls_per_second: self.meter.ended(),
+            failed: self.books.ledger.ended.1,
+            rows: (0..).zip(&self.fleet.places).map(row).collect(),
+            doing: doing.to_owned(),
+        }
+    }
+
+    fn phase(&self, server: u16) -> String {
+        let newest = self.books.ledger.newest(server);
+        match newest.map(|(_, account)| account.phase.as_str()) {
+            None => "starting".to_owned(),
+            Some("") => "serving".to_owned(),
+            Some(phase) => phase.to_owned(),
+        }
+    }
+}
+
+const SHOW_EVERY: Duration = Duration::from_millis(100);
+
+/// All servers, in an order that the generator gives.
+fn shuffled(servers: u16, rng: &mut Rng) -> Vec<u16> {
+    let mut order: Vec<u16> = (0..servers).collect();
+    for position in (1..order.len()).rev() {
+        order.swap(position, rng.below(position + 1));
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_server_has_its_turn() {
+        let mut rng = Rng::from_seed(3);
+        let orders: BTreeSet<Vec<u16>> = (0..50).map(|_| shuffled(4, &mut rng)).collect();
+        assert!(orders.len() > 10);
+        for mut order in orders {
+            order.sort_unstable();
+            assert_eq!(order, [0, 1, 2, 3]);
+        }
+    }
+}
