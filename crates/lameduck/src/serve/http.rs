@@ -111,7 +111,7 @@ fn http1_builder() -> http1::Builder {
         .timer(TokioTimer::new())
         // Covers idle keep-alive too.
         .header_read_timeout(HTTP1_IDLE_MAX)
-        .max_buf_size(HEADER_BYTES_MAX as usize)
+        .max_header_size(HEADER_BYTES_MAX as usize)
         // A client that has said all of its request may shut down its side, and gets its answer.
         .half_close(true);
     builder

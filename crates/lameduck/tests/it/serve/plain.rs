@@ -2,7 +2,7 @@
 
 use axum::Router;
 use axum::routing::get;
-use lameduck::core::limits::FINAL_GOAWAY_MAX;
+use lameduck::core::limits::{FINAL_GOAWAY_MAX, HEADER_BYTES_MAX};
 
 use super::start::{head, life, rest, say, start, within};
 
@@ -71,4 +71,47 @@ async fn an_idle_connection_is_closed_after_its_linger_and_the_server_ends() {
     assert_eq!(rest(&mut socket).await.expect("FIN"), b"hello");
     drop(socket);
     server.end().await;
+}
+
+#[tokio::test]
+async fn a_head_is_bounded() {
+    let server = start(hello());
+    let mut socket = server.connect().await;
+    let long = "x".repeat(HEADER_BYTES_MAX as usize);
+    say(
+        &mut socket,
+        &format!("GET / HTTP/1.1\r\nhost: {long}\r\n\r\n"),
+    )
+    .await;
+    let answer = head(&mut socket).await;
+    assert!(answer.starts_with("http/1.1 431 "), "{answer}");
+    assert_eq!(server.gate.admitted(), 0);
+}
+
+/// What a load balancer's TCP check does, and a scanner.
+#[tokio::test]
+async fn whatever_comes_nothing_is_left_behind() {
+    let server = start(hello());
+    for noise in [
+        &b""[..],
+        b"\x16\x03\x01\x02\x00\x01",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+        b"GET\r\n\r\n",
+        b"\r\n\r\n\r\n",
+    ] {
+        let mut socket = server.connect().await;
+        let written = tokio::io::AsyncWriteExt::write_all(&mut socket, noise).await;
+        written.expect("a buffer");
+        let closed = tokio::io::AsyncWriteExt::shutdown(&mut socket).await;
+        closed.expect("a socket");
+        // An error is an end too.
+        let _ = rest(&mut socket).await;
+    }
+    within(async {
+        while server.control.connections().open > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(server.gate.admitted(), 0);
 }
