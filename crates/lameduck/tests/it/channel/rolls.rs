@@ -9,12 +9,28 @@ use lameduck::core::instance::Incarnation;
 use lameduck::core::registry::Registry;
 use lameduck::provider::{DrainReport, Handle};
 use lameduck::{Hub, Provider};
+use lameduck_registry::etcd::server::DevServer;
 use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::leaving::both;
 use super::node::{Deed, Facts, Node};
 use super::*;
 use crate::greeter::greeter_server::GreeterServer;
+
+/// Where providers are found.
+enum Listing {
+    Nowhere,
+    In(Arc<dyn Registry>),
+    At(String),
+}
+
+impl Listing {
+    fn in_memory() -> (Self, Arc<dyn Registry>) {
+        let registry: Arc<dyn Registry> = Arc::new(Memory::new());
+        (Self::In(Arc::clone(&registry)), registry)
+    }
+}
 
 /// A provider that runs.
 struct Running {
@@ -23,11 +39,7 @@ struct Running {
     run: JoinHandle<DrainReport>,
 }
 
-async fn provide(
-    name: &'static str,
-    address: &str,
-    registry: Option<&Arc<dyn Registry>>,
-) -> Running {
+async fn provide(name: &'static str, address: &str, listing: &Listing) -> Running {
     let facts = Facts::new(name, None);
     let node = Node {
         address: ([0, 0, 0, 0], 0).into(),
@@ -39,8 +51,10 @@ async fn provide(
         .listen(address)
         .grpc(routes)
         .signals(false);
-    if let Some(registry) = registry {
-        builder = builder.registry_with(Arc::clone(registry), "memory");
+    match listing {
+        Listing::Nowhere => {}
+        Listing::In(registry) => builder = builder.registry_with(Arc::clone(registry), "memory"),
+        Listing::At(target) => builder = builder.registry(target),
     }
     let provider = builder.build().expect("a free port");
     let handle = provider.handle();
@@ -100,7 +114,7 @@ impl Load {
 }
 
 /// Stops and starts each of them on its port, under load.
-async fn roll(channel: Channel, mut servers: [Running; 2], registry: Option<&Arc<dyn Registry>>) {
+async fn roll(channel: Channel, mut servers: [Running; 2], listing: &Listing) {
     both(&channel).await;
     let load = Load::start(&channel);
     for (server, name) in servers.iter_mut().zip(["a2", "b2"]) {
@@ -112,7 +126,7 @@ async fn roll(channel: Channel, mut servers: [Running; 2], registry: Option<&Arc
             .expect("no panic");
         assert_eq!(report.exit_code(), 0, "{report}");
         let address = server.handle.local_addr().to_string();
-        *server = provide(name, &address, registry).await;
+        *server = provide(name, &address, listing).await;
         let facts = Arc::clone(&server.facts);
         until("the successor is called", || facts.started() > 0).await;
     }
@@ -129,24 +143,40 @@ fn work(servers: [Running; 2]) -> [Running; 2] {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_roll_on_a_registry_loses_nothing_even_without_failover() {
     for failover in [true, false] {
-        let registry: Arc<dyn Registry> = Arc::new(Memory::new());
-        let a = provide("a", "127.0.0.1:0", Some(&registry)).await;
-        let b = provide("b", "127.0.0.1:0", Some(&registry)).await;
-        let builder = Hub::new().channel_builder_with(Arc::clone(&registry), orders());
+        let (listing, registry) = Listing::in_memory();
+        let a = provide("a", "127.0.0.1:0", &listing).await;
+        let b = provide("b", "127.0.0.1:0", &listing).await;
+        let builder = Hub::new().channel_builder_with(registry, orders());
         let channel = builder.failover(failover).build().expect("a service");
-        roll(channel, work([a, b]), Some(&registry)).await;
+        roll(channel, work([a, b]), &listing).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_roll_of_fixed_addresses_loses_nothing_even_without_failover() {
     for failover in [true, false] {
-        let a = provide("a", "127.0.0.1:0", None).await;
-        let b = provide("b", "127.0.0.1:0", None).await;
+        let a = provide("a", "127.0.0.1:0", &Listing::Nowhere).await;
+        let b = provide("b", "127.0.0.1:0", &Listing::Nowhere).await;
         let target = direct(&[a.handle.local_addr(), b.handle.local_addr()]);
         let builder = Hub::new().channel_builder(&target);
         let channel = builder.failover(failover).build().expect("a target");
-        roll(channel, work([a, b]), None).await;
+        roll(channel, work([a, b]), &Listing::Nowhere).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_roll_on_etcd_loses_nothing_even_without_failover() {
+    let loopback = "127.0.0.1:0".parse().expect("an address");
+    let etcd = DevServer::bind(loopback).await.expect("a free port");
+    let hosts = etcd.local_addr();
+    let _etcd = AbortOnDropHandle::new(tokio::spawn(etcd.run(std::future::pending())));
+    for failover in [true, false] {
+        let listing = Listing::At(format!("etcd://{hosts}"));
+        let a = provide("a", "127.0.0.1:0", &listing).await;
+        let b = provide("b", "127.0.0.1:0", &listing).await;
+        let builder = Hub::new().channel_builder(&format!("etcd:///{hosts}?key=orders"));
+        let channel = builder.failover(failover).build().expect("a target");
+        roll(channel, work([a, b]), &listing).await;
     }
 }
 
@@ -174,20 +204,18 @@ async fn hold_and_resume(channel: Channel, log: &Log, servers: [Running; 2]) {
 
 #[tokio::test]
 async fn c32_d_a_hold_is_resumed_on_a_registry() {
-    let registry: Arc<dyn Registry> = Arc::new(Memory::new());
-    let a = provide("a", "127.0.0.1:0", Some(&registry)).await;
-    let b = provide("b", "127.0.0.1:0", Some(&registry)).await;
+    let (listing, registry) = Listing::in_memory();
+    let a = provide("a", "127.0.0.1:0", &listing).await;
+    let b = provide("b", "127.0.0.1:0", &listing).await;
     let log = Log::default();
-    let builder = log
-        .hub()
-        .channel_builder_with(Arc::clone(&registry), orders());
+    let builder = log.hub().channel_builder_with(registry, orders());
     hold_and_resume(builder.build().expect("a service"), &log, [a, b]).await;
 }
 
 #[tokio::test]
 async fn c32_d_a_hold_is_resumed_at_a_fixed_address() {
-    let a = provide("a", "127.0.0.1:0", None).await;
-    let b = provide("b", "127.0.0.1:0", None).await;
+    let a = provide("a", "127.0.0.1:0", &Listing::Nowhere).await;
+    let b = provide("b", "127.0.0.1:0", &Listing::Nowhere).await;
     let log = Log::default();
     let target = direct(&[a.handle.local_addr(), b.handle.local_addr()]);
     let channel = log.hub().channel(&target).expect("a target");
@@ -196,7 +224,7 @@ async fn c32_d_a_hold_is_resumed_at_a_fixed_address() {
 
 #[tokio::test]
 async fn one_static_address_outlives_its_servers_restart() {
-    let a = provide("a", "127.0.0.1:0", None).await;
+    let a = provide("a", "127.0.0.1:0", &Listing::Nowhere).await;
     let address: SocketAddr = a.handle.local_addr();
     let channel = Hub::new().channel(&address.to_string()).expect("a target");
     ready(&channel).await;
@@ -211,6 +239,6 @@ async fn one_static_address_outlives_its_servers_restart() {
         let channel = channel.clone();
         async move { hello(&channel).await }
     });
-    let _b = provide("b", &address.to_string(), None).await;
+    let _b = provide("b", &address.to_string(), &Listing::Nowhere).await;
     assert_eq!(waiting.await.expect("no panic").expect("within 2 s"), "b");
 }
