@@ -124,7 +124,8 @@ impl Call {
             source,
             body,
         };
-        let response = match link.place(slot, &self.head, body).await {
+        let leaving = self.options.tell_leaving.then(|| link.leaving());
+        let mut response = match link.place(slot, &self.head, body).await {
             Ok(response) => response,
             Err(Unanswered::Refused) => {
                 let code = tonic::Code::Unavailable;
@@ -136,6 +137,9 @@ impl Call {
                 return Err(failed(proof, code, Some(failure.error.into()), body));
             }
         };
+        if let Some(leaving) = leaving {
+            response.extensions_mut().insert(leaving);
+        }
         let directory = Arc::clone(&self.directory);
         let response =
             response.map(|body: AnswerBody| body.of_call(directory, in_flight, self.deadline));

@@ -37,6 +37,7 @@ pub(super) struct Options {
     pub(super) attempts_max: u32,
     pub(super) failover: bool,
     pub(super) wait_for_ready: bool,
+    pub(super) tell_leaving: bool,
     idempotent: HashSet<Box<str>>,
 }
 
@@ -155,6 +156,7 @@ impl ChannelBuilder {
                 attempts_max: ATTEMPTS_MAX,
                 failover: true,
                 wait_for_ready: false,
+                tell_leaving: false,
                 idempotent: HashSet::new(),
             },
         }
@@ -191,6 +193,13 @@ impl ChannelBuilder {
     /// registry lists none.
     pub fn wait_for_ready(mut self, wait: bool) -> Self {
         self.options.wait_for_ready = wait;
+        self
+    }
+
+    /// `true`: each answer carries a [`Leaving`](super::Leaving) in its extensions, which tells when
+    /// its server goes away; for long streams. Costs two small allocations a call.
+    pub fn tell_leaving(mut self, tell: bool) -> Self {
+        self.options.tell_leaving = tell;
         self
     }
 

@@ -269,6 +269,7 @@ impl Effects {
         if let Some(attached) = self.attached.get_mut(&ticket) {
             // Dropping the handle cancels the Watch: an open stream keeps a connection open.
             attached.watch = None;
+            attached.link.retire();
             attached.link.connection.close();
         }
     }
@@ -276,6 +277,7 @@ impl Effects {
     fn cut(&mut self, ticket: Ticket) {
         self.publish(None, Some(ticket));
         if let Some(attached) = self.attached.remove(&ticket) {
+            attached.link.retire();
             attached.link.connection.abort();
         }
     }

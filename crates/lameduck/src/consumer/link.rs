@@ -10,11 +10,13 @@ use lameduck_core::directory::Input;
 use lameduck_core::event::ClosingSource;
 use lameduck_core::instance::{Incarnation, Life};
 use lameduck_core::limits::MARK_BYTES_MAX;
+use tokio_util::sync::CancellationToken;
 
 use super::body::AnswerBody;
 use super::connection::{Connection, Failure, Outgoing, Slot};
 use super::directory::Message;
 use super::endpoint::Endpoint;
+use super::leaving::Leaving;
 use crate::mark::{self, Identity};
 
 /// Who answers on a connection, as far as it has said.
@@ -34,6 +36,7 @@ pub(crate) struct Link {
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) connection: Connection,
     peer: ArcSwap<Peer>,
+    retired: CancellationToken,
 }
 
 /// Why a placed call has no answer.
@@ -51,7 +54,18 @@ impl Link {
             endpoint,
             connection,
             peer: ArcSwap::from_pointee(Peer::Unnamed),
+            retired: CancellationToken::new(),
         }
+    }
+
+    /// It takes no more calls: whoever reads an answer from it is told.
+    pub(super) fn retire(&self) {
+        self.retired.cancel();
+    }
+
+    /// What tells a reader that this server is going away.
+    pub(super) fn leaving(&self) -> Leaving {
+        Leaving::new(self.retired.clone(), self.endpoint.follow_closing())
     }
 
     /// Sends one call and resolves with the head of its answer, read and freed of marks.

@@ -17,11 +17,13 @@ mod endpoint;
 mod error;
 mod gather;
 mod health;
+mod leaving;
 mod link;
 mod pick;
 mod watch;
 
 pub use channel::{Channel, ChannelBuilder, Policy};
 pub use error::CallFailed;
+pub use leaving::Leaving;
 
 pub(crate) use directory::{Directory, Message, Subject};

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use lameduck::Hub;
-use lameduck::consumer::CallFailed;
+use lameduck::consumer::{CallFailed, Leaving};
 use lameduck::core::failover::Proof;
 use lameduck::core::limits::LINGER_REMOVED;
 use lameduck::core::registry::EntryId;
@@ -36,19 +36,19 @@ async fn endless() -> (SocketAddr, Running) {
     tonic_server::start(axum::Router::new().route(STREAM, axum::routing::post(answer))).await
 }
 
-/// Begins a stream and reads its first message.
-async fn begin(channel: &Channel, timeout: Option<&str>) -> Body {
+/// Asks for a stream.
+async fn ask(channel: &Channel, timeout: Option<&str>) -> Response<Body> {
     let mut request = Request::post(STREAM).header("content-type", "application/grpc");
     if let Some(timeout) = timeout {
         request = request.header("grpc-timeout", timeout);
     }
     let request = request.body(Body::empty()).expect("well formed");
-    let mut body = channel
-        .clone()
-        .oneshot(request)
-        .await
-        .expect("it serves")
-        .into_body();
+    channel.clone().oneshot(request).await.expect("it serves")
+}
+
+/// Begins a stream and reads its first message.
+async fn begin(channel: &Channel, timeout: Option<&str>) -> Body {
+    let mut body = ask(channel, timeout).await.into_body();
     body.frame().await.expect("it goes on").expect("it goes on");
     body
 }
@@ -118,23 +118,32 @@ async fn it_outlives_its_channel_and_its_registration() {
 }
 
 #[tokio::test]
-async fn c34_the_stream_of_a_removed_endpoint_is_cut_after_the_linger() {
+async fn c34_the_stream_of_a_removed_endpoint_is_told_and_cut_after_the_linger() {
     let (hub, memory) = (Hub::new(), Memory::new());
     let (address, _server) = endless().await;
     let spare = super::node::Node::start("spare", None).await;
     let life = super::node::life;
     register(&memory, 1, address, life(1));
-    let channel = in_memory(&hub, &memory).build().expect("a service");
-    let mut body = begin(&channel, None).await;
+    let builder = in_memory(&hub, &memory).tell_leaving(true);
+    let channel = builder.build().expect("a service");
+    let mut answer = ask(&channel, None).await;
+    let leaving = answer
+        .extensions_mut()
+        .remove::<Leaving>()
+        .expect("asked for");
+    assert!(!leaving.is_told());
+    let mut body = answer.into_body();
     register(&memory, 2, spare.address, life(2));
     memory.withdraw(&orders(), EntryId(1));
-    let gone = async { while hello(&channel).await.is_err() {} };
-    timeout(SOON, gone).await.expect("the spare one serves");
-    // Ten minutes pass at once.
+    timeout(SOON, leaving.told()).await.expect("it is told");
+    assert!(leaving.is_told());
+    // It goes on; then ten minutes pass at once.
+    for _ in 0..20 {
+        body.frame().await.expect("it goes on").expect("it goes on");
+    }
     tokio::time::pause();
     tokio::time::advance(LINGER_REMOVED).await;
     tokio::time::resume();
-    let status = error_of(&mut body).await;
-    assert_eq!(status.code(), tonic::Code::Unavailable);
+    assert_eq!(error_of(&mut body).await.code(), tonic::Code::Unavailable);
     drop(channel);
 }
