@@ -184,7 +184,9 @@ impl Builder {
         self
     }
 
-    /// Whether SIGTERM and SIGINT are caught from `build` on (default: yes).
+    /// Whether SIGTERM and SIGINT are caught from `build` on (default: yes). A signal before
+    /// [`Provider::run`] ends the process at once, with code 0: nothing is registered yet. Where
+    /// one process has several providers, let one of them catch signals and stop the others.
     pub fn signals(mut self, caught: bool) -> Self {
         self.without_signals = !caught;
         self

@@ -2,7 +2,8 @@
 //!
 //! The first signal begins a stop; further ones change nothing, but the second SIGINT ends the
 //! process with exit code 11. A signal before `run` ends it at once with code 0: nothing has been
-//! registered, nobody is served. This is the only place that ends the process.
+//! registered, nobody is served. So does the first one after a stop that no signal began: nobody
+//! else would listen any more. This is the only place that ends the process.
 
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -77,6 +78,7 @@ pub(super) fn install(shared: Arc<Shared>, service: String, progress: Progress) 
         shared,
         service,
         progress,
+        heard: false,
         interrupts: 0,
     };
     let listen = move || runtime.block_on(listener.listen(terminate, interrupt));
@@ -90,6 +92,8 @@ struct Listener {
     shared: Arc<Shared>,
     service: String,
     progress: Progress,
+    /// Whether there was a signal before.
+    heard: bool,
     interrupts: u32,
 }
 
@@ -117,22 +121,25 @@ impl Listener {
         }
     }
 
-    fn begin(&self, reason: Reason) {
+    fn begin(&mut self, reason: Reason) {
+        let first = !std::mem::replace(&mut self.heard, true);
         let step = self.progress.lock();
-        if *step == Step::Built {
-            report::say(
-                &self.service,
-                &format_args!("stopped ({reason}) before it served"),
-            );
-            // The lock is held: `run` cannot begin, and register, in between.
-            std::process::exit(0);
-        }
-        drop(step);
-        drop(
-            self.shared
-                .commands
-                .send(|command| Input::Begin(command, reason)),
-        );
+        let when = match *step {
+            Step::Built => "before it served",
+            Step::Ended if first => "after it had served",
+            Step::Running | Step::Ended => {
+                drop(step);
+                drop(
+                    self.shared
+                        .commands
+                        .send(|command| Input::Begin(command, reason)),
+                );
+                return;
+            }
+        };
+        report::say(&self.service, &format_args!("stopped ({reason}) {when}"));
+        // The lock is held: `run` cannot begin, and register, in between.
+        std::process::exit(0);
     }
 
     /// The runtime gets a moment to cut and to say what it abandons; a stuck one gets no more.

@@ -44,7 +44,8 @@ fn child() {
         if role == "slow to start" {
             tokio::time::sleep(START).await;
         }
-        let serving = provider.handle().serving();
+        let handle = provider.handle();
+        let serving = handle.serving();
         let running = tokio::spawn(provider.run());
         if role == "stuck" {
             serving.await;
@@ -56,7 +57,14 @@ fn child() {
                 }
             });
         }
+        if role == "stops by itself" {
+            handle.stop("it has had enough");
+        }
         let report = running.await.expect("no panic");
+        if role == "stops by itself" {
+            println!("stopped");
+            std::future::pending::<()>().await;
+        }
         report.exit_code()
     });
     process::exit(code.into());
@@ -323,6 +331,22 @@ async fn signals_are_heard_while_every_worker_is_stuck() {
     assert_eq!(ended.status.code(), Some(11), "{}", ended.error);
     assert!(
         ended.error.contains("was forced to stop"),
+        "{}",
+        ended.error
+    );
+}
+
+#[tokio::test]
+async fn a_program_that_lives_on_after_its_stop_still_hears_a_signal() {
+    let mut process = Process::start("stops by itself");
+    process.line("stopped").await;
+    process.signal(Signal::TERM);
+    let ended = process.end().await;
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.error);
+    assert!(
+        ended
+            .error
+            .contains("stopped (sigterm) after it had served"),
         "{}",
         ended.error
     );

@@ -66,20 +66,18 @@ async fn published_while_serving_closing_before_it_leaves_gone_after() {
     assert_eq!(handle.phase(), Phase::Serving);
     assert!(handle.stop("enough").await);
     assert!(!handle.stop("again").await);
-    let asked = Instant::now();
     handle.closing().await;
     let mut again = registry.subscribe(&service);
     until(&mut *again, |seen| {
         seen.is_none_or(|(state, _)| state == State::Closing)
     })
     .await;
-    assert!(
-        asked.elapsed() < Duration::from_millis(400),
-        "deregistered at once"
-    );
     let report = running.await.expect("no panic");
     assert_eq!((report.exit_code(), report.abandoned), (0, 0), "{report}");
-    assert!(report.deregistered.is_some(), "{report}");
+    let before_the_floor = report
+        .deregistered
+        .is_some_and(|took| took < report.closing);
+    assert!(before_the_floor, "{:?} {report}", report.deregistered);
     let mut after = registry.subscribe(&service);
     until(&mut *after, |seen| seen.is_none()).await;
     assert!(!handle.stop("too late").await);
