@@ -453,6 +453,35 @@ fn changes_are_paced() {
     );
 }
 
+/// Everything fails for a minute from `since` on: how many calls that makes.
+fn calls_in_a_minute(scenario: &str, since: u64) -> usize {
+    let mut world = World::new();
+    world.run(scenario);
+    let before = world.trace.len();
+    let mut answered = 0;
+    for tick in 0..6_000 {
+        world.pass(Timestamp::from_millis(since + tick * 10));
+        for ticket in answered + 1..=world.work.max(world.renewal) {
+            let line = format!("failed #{ticket} retry");
+            world.run(&line);
+            answered = ticket;
+        }
+    }
+    let calls = world.trace[before..].iter();
+    calls.filter(|line| !line.contains("status")).count()
+}
+
+#[test]
+fn c15_an_outage_makes_no_busy_loop() {
+    let granting = calls_in_a_minute("present 0 ready", 0);
+    assert!((6..20).contains(&granting), "{granting} grants");
+    // A lease that may still live is asked for at least as often as it would be renewed.
+    let renewing = calls_in_a_minute(PRESENT, 0);
+    assert!((20..40).contains(&renewing), "{renewing} renewals");
+    let closing = calls_in_a_minute(&format!("{PRESENT} closing"), 0);
+    assert!((20..60).contains(&closing), "{closing} calls");
+}
+
 const SITUATIONS: &[(&str, &str)] = &[
     ("nothing wanted", ""),
     ("granting", "present 0 ready"),
