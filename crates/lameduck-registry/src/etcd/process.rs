@@ -34,6 +34,7 @@ pub struct Process {
     client: SocketAddr,
     peer: SocketAddr,
     directory: PathBuf,
+    options: Vec<String>,
 }
 
 /// Whether `program` is found on the search path.
@@ -78,6 +79,16 @@ impl Process {
     /// Where it cannot be started or does not answer within 30 s; the message ends with its last
     /// words.
     pub fn start() -> io::Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// Starts etcd with further options on its command line.
+    ///
+    /// # Errors
+    ///
+    /// As [`Process::start`].
+    pub fn start_with(options: &[&str]) -> io::Result<Self> {
+        let options: Vec<String> = options.iter().map(ToString::to_string).collect();
         let mut failure = io::Error::other("etcd was not started");
         for _ in 0..STARTS_MAX {
             let (client, peer) = free_ports()?;
@@ -85,7 +96,7 @@ impl Process {
             let directory = std::env::temp_dir().join(name);
             let _ = fs::remove_dir_all(&directory);
             fs::create_dir_all(&directory)?;
-            match launch(&directory, client, peer) {
+            match launch(&directory, client, peer, &options) {
                 Ok((guard, pid)) => {
                     return Ok(Self {
                         guard,
@@ -93,6 +104,7 @@ impl Process {
                         client,
                         peer,
                         directory,
+                        options,
                     });
                 }
                 Err(error) => failure = error,
@@ -131,7 +143,7 @@ impl Process {
     /// As [`Process::start`].
     pub fn restart(&mut self) -> io::Result<()> {
         self.kill()?;
-        (self.guard, self.pid) = launch(&self.directory, self.client, self.peer)?;
+        (self.guard, self.pid) = launch(&self.directory, self.client, self.peer, &self.options)?;
         Ok(())
     }
 
@@ -176,7 +188,12 @@ fn free_ports() -> io::Result<(SocketAddr, SocketAddr)> {
     Ok((first.local_addr()?, second.local_addr()?))
 }
 
-fn launch(directory: &Path, client: SocketAddr, peer: SocketAddr) -> io::Result<(Child, u32)> {
+fn launch(
+    directory: &Path,
+    client: SocketAddr,
+    peer: SocketAddr,
+    options: &[String],
+) -> io::Result<(Child, u32)> {
     let log = directory.join("log");
     let (client_url, peer_url) = (format!("http://{client}"), format!("http://{peer}"));
     let mut guard = Command::new("sh")
@@ -190,6 +207,7 @@ fn launch(directory: &Path, client: SocketAddr, peer: SocketAddr) -> io::Result<
         .args(["--initial-advertise-peer-urls", &peer_url])
         .args(["--initial-cluster", &format!("default={peer_url}")])
         .args(["--logger", "zap"])
+        .args(options)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;

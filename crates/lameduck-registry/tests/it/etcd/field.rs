@@ -9,8 +9,10 @@ use super::help::{
 };
 use lameduck_core::instance::Incarnation;
 use lameduck_core::name::ServiceName;
+use lameduck_core::registry::{ErrorClass, PublicationStatus, Want};
 use lameduck_etcd_proto::mvccpb::Event;
 use lameduck_etcd_proto::mvccpb::event::EventType;
+use lameduck_registry::etcd::process::{Process, usable_in};
 use lameduck_registry::etcd::{Client, Error};
 use tokio::time::Instant;
 
@@ -101,12 +103,7 @@ async fn c17_compaction_overtakes_the_watcher() {
     }
     etcdctl(address, &["put", "orders/20", "10.0.1.20:80"]);
     let status = etcdctl(address, &["endpoint", "status", "--write-out=json"]);
-    let at = status.find("\"revision\":").expect("a revision") + 11;
-    let digits: String = status[at..]
-        .chars()
-        .take_while(char::is_ascii_digit)
-        .collect();
-    etcdctl(address, &["compact", &digits]);
+    etcdctl(address, &["compact", &revision_in(&status)]);
     watcher
         .until(|watcher| {
             let moved = watcher
@@ -233,4 +230,61 @@ fn lease_of_own(address: SocketAddr) -> Vec<String> {
         .into_iter()
         .filter(|(_, value)| value.contains("\"epoch\":0"));
     records.map(|(key, _)| key).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c22_the_store_is_full() {
+    if !usable_in("c22_the_store_is_full") {
+        return;
+    }
+    let etcd = Process::start_with(&["--quota-backend-bytes=4194304"]).expect("etcd starts");
+    let address = etcd.address();
+    let registry = registry(address);
+    let mut first = Publisher::new(&registry, registration(&["orders"], "10.0.0.1:80", 1));
+    first.reach(present(1, 0)).await;
+    let mut watcher = Watcher::new(&registry, "orders");
+    watcher.until_shown(&["10.0.0.1:80 epoch 0"]).await;
+    let filler = "x".repeat(120_000);
+    while etcdctl(address, &["alarm", "list"]).is_empty() {
+        let put = ["put", "filler", &filler];
+        let output = std::process::Command::new("etcdctl")
+            .env("ETCDCTL_API", "3")
+            .arg(format!("--endpoints={address}"))
+            .args(put)
+            .output();
+        output.expect("etcdctl runs");
+    }
+    // A change waits, and what is published stays.
+    let Want::Present { life, .. } = present(1, 0) else {
+        unreachable!("present is present")
+    };
+    first.want(Want::Present { life, ready: false });
+    let is_full = |status: &PublicationStatus| {
+        let class = status.error.as_ref().map(|error| error.class);
+        class == Some(ErrorClass::Full)
+    };
+    first.until(is_full).await;
+    assert!(first.status.registered);
+    // Another one is told why it is not listed, and waits.
+    let mut second = Publisher::new(&registry, registration(&["orders"], "10.0.0.2:80", 2));
+    second.want(present(2, 0));
+    second.until(is_full).await;
+    assert!(!second.status.registered);
+    assert_eq!(watcher.show(), ["10.0.0.1:80 epoch 0"]);
+    // Whoever leaves does leave.
+    first.reach(Want::Closing).await;
+    watcher.until_shown(&[]).await;
+    let status = etcdctl(address, &["endpoint", "status", "--write-out=json"]);
+    etcdctl(address, &["compact", &revision_in(&status)]);
+    etcdctl(address, &["defrag"]);
+    etcdctl(address, &["alarm", "disarm"]);
+    second.until(|status| status.registered).await;
+    watcher.until_shown(&["10.0.0.2:80 epoch 0"]).await;
+}
+
+/// The revision that `endpoint status` tells.
+fn revision_in(status: &str) -> String {
+    let at = status.find("\"revision\":").expect("a revision") + 11;
+    let digits = status[at..].chars();
+    digits.take_while(char::is_ascii_digit).collect()
 }
