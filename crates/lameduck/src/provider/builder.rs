@@ -142,7 +142,8 @@ impl Builder {
         self
     }
 
-    /// Serves these gRPC services, on the same port.
+    /// Serves these gRPC services, on the same port. Where there is a health service among them
+    /// already, say [`health(false)`](Self::health): two cannot have one path.
     pub fn grpc(mut self, routes: Routes) -> Self {
         self.grpc = Some(routes);
         self

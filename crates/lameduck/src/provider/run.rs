@@ -110,7 +110,10 @@ impl Effects<Output> for Edge {
             Output::CloseListener(ticket) => self.close_listener(ticket),
             Output::GoAwayAll(ticket) => self.go_away_all(ticket, FINAL_GOAWAY_MAX),
             Output::CloseGate => shared.control.close_gate(),
-            Output::EndWatches => shared.health.end(),
+            Output::EndWatches => {
+                shared.health.end();
+                shared.control.end_health();
+            }
             Output::AwaitInFlight(ticket) => self.await_in_flight(ticket),
             Output::Cut => {
                 let abandoned = shared.gate.in_flight().total;

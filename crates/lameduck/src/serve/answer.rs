@@ -92,7 +92,7 @@ impl http_body::Body for Answer {
                 }
                 let cut = this
                     .cut
-                    .get_or_insert_with(|| Box::pin(held.peer.cut.clone().cancelled_owned()));
+                    .get_or_insert_with(|| Box::pin(held.end().cancelled_owned()));
                 if cut.as_mut().poll(context).is_pending() {
                     return Poll::Pending;
                 }

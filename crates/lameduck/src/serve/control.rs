@@ -104,6 +104,12 @@ impl Control {
         self.shared.gate.close();
     }
 
+    /// Ends the streams of `grpc.health.v1`, whoever serves them on this port, by status 14. They
+    /// take no permit, so nobody waits for them, and their connections would stay for them alone.
+    pub fn end_health(&self) {
+        self.shared.health_ends.cancel();
+    }
+
     /// Ends what is left, visibly: gRPC answers by status 14 where they wait for more to send, open
     /// streams by a reset, HTTP/1 by a broken message. Connections are gone within
     /// [`CUT_FLUSH`].

@@ -103,6 +103,15 @@ pub(super) struct Held {
 }
 
 impl Held {
+    /// What ends this request's answer before its own end: health streams have one of their own,
+    /// which comes while other requests may still finish.
+    pub(super) fn end(&self) -> CancellationToken {
+        match self.permit {
+            Some(_) => self.peer.cut.clone(),
+            None => self.peer.shared.health_ends.clone(),
+        }
+    }
+
     /// Its answer has made its reader wait.
     pub(super) fn is_stream(&mut self) {
         if let Some(permit) = &mut self.permit

@@ -6,6 +6,7 @@ use ::http::HeaderValue;
 use arc_swap::ArcSwap;
 use lameduck_core::instance::Life;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::cell::gate::Gate;
 use crate::cell::tally::{Numbers, Tally};
@@ -76,6 +77,8 @@ pub(super) struct Shared {
     pub(super) orders: watch::Sender<Orders>,
     pub(super) listening: watch::Sender<Listening>,
     pub(super) numbers: Numbers,
+    /// Cancelled when health streams end, whoever serves them.
+    pub(super) health_ends: CancellationToken,
 }
 
 impl Shared {
@@ -88,6 +91,7 @@ impl Shared {
             orders: watch::Sender::default(),
             listening: watch::Sender::new(Listening::Open),
             numbers: Numbers::default(),
+            health_ends: CancellationToken::new(),
         }
     }
 }

@@ -128,3 +128,36 @@ async fn either_alone_has_health_and_neither_has_it_where_it_is_switched_off() {
         .iter()
         .for_each(Handle::abort);
 }
+
+/// A health service that never says more, and never ends its streams.
+async fn foreign_watch() -> http::Response<axum::body::Body> {
+    let endless = futures_util::stream::pending::<Result<axum::body::Bytes, std::io::Error>>();
+    http::Response::builder()
+        .header("content-type", "application/grpc")
+        .body(axum::body::Body::from_stream(endless))
+        .expect("a response")
+}
+
+#[tokio::test]
+async fn c12_a_foreign_health_stream_holds_nothing_either() {
+    use lameduck::health::messages::{HealthCheckRequest, HealthCheckResponse, WATCH_PATH};
+    let router = Router::new().route(WATCH_PATH, axum::routing::post(foreign_watch));
+    let builder = Provider::builder("orders").router(router).health(false);
+    let handle = start(builder).await;
+    let mut grpc = tonic::client::Grpc::new(channel(&handle).await);
+    grpc.ready().await.expect("connected");
+    let codec = tonic_prost::ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default();
+    let path = http::uri::PathAndQuery::from_static(WATCH_PATH);
+    let request = Request::new(HealthCheckRequest::default());
+    let answer = grpc.server_streaming(request, path, codec).await;
+    let mut watch = answer.expect("a stream").into_inner();
+    assert_eq!(handle.gate().in_flight().total, 0);
+    assert!(handle.stop("test").await);
+    let end = within(watch.message())
+        .await
+        .expect_err("ended by the server");
+    assert_eq!(end.code(), Code::Unavailable);
+    let mut status = handle.watch();
+    let stopped = status.wait_for(|now| now.phase == lameduck::core::event::Phase::Stopped);
+    within(stopped).await.expect("it stops");
+}
