@@ -92,6 +92,8 @@ pub struct Hub {
 pub(crate) struct HubHandle {
     schemes: Schemes,
     events: Events,
+    /// Held while a fact is told, so that observers see facts in the order in which they held.
+    order: Mutex<()>,
     clock: Clock,
     asks_health: bool,
     /// Marks that nobody believed: malformed, of another life than was dialled, through a proxy.
@@ -274,14 +276,31 @@ impl HubHandle {
 
     /// Says that something happened.
     pub(crate) fn emit(&self, event: &Event) {
+        let _order = self.in_order();
         self.events.emit(event);
     }
 
-    /// Says that something happened which happens with every call: made only if somebody looks.
-    pub(crate) fn emit_often(&self, event: impl FnOnce() -> Event) {
-        if self.events.is_observed() {
+    /// Says what a call chose, if anybody looks and the choice `still` stands. False where it does
+    /// not: an observer has been told of its reason already, and must not see the choice after it.
+    pub(crate) fn emit_pick(
+        &self,
+        still: impl FnOnce() -> bool,
+        event: impl FnOnce() -> Event,
+    ) -> bool {
+        if !self.events.is_observed() {
+            return true;
+        }
+        let _order = self.in_order();
+        let stands = still();
+        if stands {
             self.events.emit(&event());
         }
+        stands
+    }
+
+    fn in_order(&self) -> Option<MutexGuard<'_, ()>> {
+        let lock = || self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        self.events.is_observed().then(lock)
     }
 
     /// A life is closing: remembered for directories to come, told to all there are, in `registry`
@@ -427,6 +446,7 @@ impl HubBuilder {
         let handle = HubHandle {
             schemes: self.schemes.unwrap_or_else(lameduck_registry::builtin),
             events: Events::new(self.observers),
+            order: Mutex::default(),
             clock: Clock::start(),
             asks_health: self.asks_health,
             ignored_marks: Counter::default(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Request, Response};
 use lameduck_core::directory::EndpointId;
-use lameduck_core::event::Event;
+use lameduck_core::event::{Event, Tier};
 use lameduck_core::failover::Proof;
 use lameduck_core::failover::attempt::{self, Attempts, Decision};
 use lameduck_core::instance::Incarnation;
@@ -89,17 +89,14 @@ impl Call {
     }
 
     async fn place_until_answered(mut self, body: Body) -> Result<Response<Body>, tonic::Status> {
-        let hub = Arc::clone(&self.shared().hub);
-        self.shared().budget.deposit(hub.clock().now());
+        let shared = self.shared();
+        shared.budget.deposit(shared.hub.clock().now());
         let mut body = Outgoing::take(body, REPLAY_BYTES_MAX);
         loop {
             let place = self.place().await?;
-            let (endpoint, tier) = (&place.link.endpoint, place.tier);
-            hub.emit_often(|| Event::Picked {
-                address: endpoint.address.clone(),
-                incarnation: endpoint.incarnation(),
-                tier,
-            });
+            if !self.chose(&place) {
+                continue;
+            }
             let copy = body.replay();
             match self.attempt(place, body).await {
                 Ok(response) => return Ok(response),
@@ -192,6 +189,18 @@ impl Call {
         let place = self.wait_for_place().await?;
         self.say_remaining();
         Ok(place)
+    }
+
+    /// Tells who looks what was chosen. False where it must be chosen once more.
+    fn chose(&self, place: &Place) -> bool {
+        let shared = self.shared();
+        let endpoint = &place.link.endpoint;
+        let still = || place.tier != Tier::Ready || shared.view.load().is_ready(endpoint);
+        shared.hub.emit_pick(still, || Event::Picked {
+            address: endpoint.address.clone(),
+            incarnation: endpoint.incarnation(),
+            tier: place.tier,
+        })
     }
 
     /// Chooses from the view as it is when the choice is made: one that was made from an older view

@@ -334,6 +334,12 @@ impl Effects {
 }
 
 impl View {
+    /// Whether it may be chosen while others may be too.
+    pub(super) fn is_ready(&self, endpoint: &Arc<Endpoint>) -> bool {
+        let listed = self.ready.iter().any(|one| Arc::ptr_eq(one, endpoint));
+        listed && !endpoint.cell.is_withheld()
+    }
+
     /// Why there may be nothing to choose, for the caller who found nothing.
     pub(super) fn why_nothing(&self) -> String {
         if self.known_empty {

@@ -101,6 +101,51 @@ async fn a_closing_mark_is_the_last_reason_to_choose_its_life() {
     assert_eq!(hub.ignored_marks(), 0);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_choice_is_seen_after_its_lifes_closing_statement() {
+    for source in ["mark", "registry"] {
+        let log = Log::default();
+        let memory = Memory::new();
+        let a = Node::start("a", Some(life(1))).await;
+        let b = Node::start("b", Some(life(2))).await;
+        register(&memory, 1, a.address, life(1));
+        register(&memory, 2, b.address, life(2));
+        let channel = in_memory(&log.hub(), &memory).build().expect("a service");
+        both(&channel).await;
+        let over = Arc::new(AtomicBool::new(false));
+        let callers: Vec<_> = (0..8)
+            .map(|_| {
+                let (channel, over) = (channel.clone(), Arc::clone(&over));
+                tokio::spawn(async move {
+                    while !over.load(Ordering::SeqCst) {
+                        hello(&channel).await.expect("they serve");
+                    }
+                })
+            })
+            .collect();
+        match source {
+            "mark" => a.facts.announce(),
+            _ => register_closing(&memory, 1, a.address, life(1)),
+        }
+        until("it is known", || log.closings() == 1).await;
+        let before = b.facts.started();
+        until("b goes on", || b.facts.started() > before + 50).await;
+        over.store(true, Ordering::SeqCst);
+        for caller in callers {
+            caller.await.expect("no panic");
+        }
+        let gone = Incarnation::Life(life(1));
+        let events = log.0.lock().expect("no panic");
+        let after = events
+            .iter()
+            .skip_while(|event| !matches!(event, Event::Closing { .. }));
+        let late = after.filter(
+            |event| matches!(event, Event::Picked { incarnation, .. } if *incarnation == gone),
+        );
+        assert_eq!(late.count(), 0, "closing by {source}");
+    }
+}
+
 #[tokio::test]
 async fn a_mark_of_another_life_is_not_believed() {
     let (a, b) = (
