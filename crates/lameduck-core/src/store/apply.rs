@@ -48,11 +48,15 @@ impl Store {
         }
     }
 
-    pub(super) fn admit_put(&self, put: &Put) -> Result<(), StoreError> {
+    pub(super) fn admit_kept(&self, put: &Put) -> Result<(), StoreError> {
         let keeps = put.value == Assign::Keep || put.lease == Assign::Keep;
         if keeps && !self.keys.contains_key(&put.key) {
             return Err(StoreError::KeyNotFound);
         }
+        Ok(())
+    }
+
+    pub(super) fn admit_lease(&self, put: &Put) -> Result<(), StoreError> {
         match put.lease {
             Assign::To(Some(lease)) if !self.leases.contains(lease) => {
                 Err(StoreError::LeaseNotFound)
@@ -83,12 +87,25 @@ impl Store {
         Ok(())
     }
 
+    /// First all puts, then all reads: which error is told is seen by clients of etcd.
     pub(super) fn admit_path(&self, path: &Path) -> Result<(), StoreError> {
+        self.admit_puts(path)?;
+        self.admit_queries(path)
+    }
+
+    fn admit_puts(&self, path: &Path) -> Result<(), StoreError> {
+        path.steps.iter().try_for_each(|step| match step {
+            Step::Put(put) => self.admit_kept(put).and_then(|()| self.admit_lease(put)),
+            Step::Txn(path) => self.admit_puts(path),
+            Step::Range(_) | Step::Delete(_) => Ok(()),
+        })
+    }
+
+    fn admit_queries(&self, path: &Path) -> Result<(), StoreError> {
         path.steps.iter().try_for_each(|step| match step {
             Step::Range(query) => self.admit_query(query),
-            Step::Put(put) => self.admit_put(put),
-            Step::Delete(_) => Ok(()),
-            Step::Txn(path) => self.admit_path(path),
+            Step::Txn(path) => self.admit_queries(path),
+            Step::Put(_) | Step::Delete(_) => Ok(()),
         })
     }
 }

@@ -43,12 +43,24 @@ struct Commit {
 }
 
 /// The changes that are still remembered, without a gap up to the present.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct History {
     commits: VecDeque<Commit>,
     count: usize,
     bytes: usize,
     compacted: i64,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self {
+            commits: VecDeque::new(),
+            count: 0,
+            bytes: 0,
+            // As in etcd: even revision 0 can be compacted, once.
+            compacted: -1,
+        }
+    }
 }
 
 impl History {

@@ -145,7 +145,7 @@ impl Store {
         self.revision
     }
 
-    /// The oldest revision that can still be asked for; 0 where nothing is forgotten.
+    /// The oldest revision that can still be asked for; -1 where nothing is forgotten.
     #[must_use]
     pub const fn compacted(&self) -> i64 {
         self.history.compacted()
@@ -186,7 +186,9 @@ impl Store {
     /// An empty key, an unknown lease, something to keep of a key that does not exist, a full store.
     pub fn put(&mut self, put: Put) -> Result<Option<KeyValue>, StoreError> {
         txn::non_empty(&put.key)?;
-        self.admit_put(&put)?;
+        // In this order, and in a transaction in the other: etcd's clients see which comes first.
+        self.admit_lease(&put)?;
+        self.admit_kept(&put)?;
         self.admit_growth(core::iter::once(&put))?;
         let prev = self.write(put);
         self.commit();

@@ -1,5 +1,6 @@
 //! Tests of the registries from outside.
 
+mod differential;
 mod etcd;
 mod etcdctl;
 mod process;

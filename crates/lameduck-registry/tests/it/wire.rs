@@ -50,7 +50,22 @@ impl Wire {
     }
 
     pub(crate) async fn watch(&self) -> WatchStream {
+        self.watch_with(None).await
+    }
+
+    /// A stream whose first request goes before the answer's head: etcd sends that no earlier than
+    /// its first answer.
+    pub(crate) async fn watch_with(
+        &self,
+        first: impl IntoIterator<Item = pb::WatchCreateRequest>,
+    ) -> WatchStream {
         let (requests, received) = mpsc::unbounded_channel();
+        for create in first {
+            let request_union = Some(RequestUnion::CreateRequest(create));
+            requests
+                .send(pb::WatchRequest { request_union })
+                .expect("it is held here");
+        }
         let stream = UnboundedReceiverStream::new(received);
         let answers = WatchClient::new(self.clone())
             .watch(stream)

@@ -32,7 +32,8 @@ impl Kv for KvService {
     ) -> Result<Response<pb::PutResponse>, Status> {
         let request = request.get_ref();
         wire::admit_size(request)?;
-        let put = wire::put(request)?;
+        wire::admit_put(request)?;
+        let put = wire::put(request);
         let (prev, revision) = self.0.with(|store, _| (store.put(put), store.revision()));
         let prev = prev.map_err(wire::status)?;
         Ok(Response::new(wire::replaced(
@@ -65,7 +66,8 @@ impl Kv for KvService {
     ) -> Result<Response<pb::TxnResponse>, Status> {
         let request = request.get_ref();
         wire::admit_size(request)?;
-        let txn = wire::txn(request)?;
+        wire::admit_txn(request)?;
+        let txn = wire::txn(request);
         let (answer, before, revision) = self.0.with(|store, _| {
             let before = store.revision();
             (store.txn(txn), before, store.revision())

@@ -7,6 +7,8 @@
 //! - Leases end on time (etcd: up to half a second late); the shortest is 2 s, as in etcd.
 //! - The past is bounded ([`limits::STORE_HISTORY_MAX`]): older revisions are compacted by themselves.
 //! - The member list names the address that the client came in on.
+//! - A transaction that deletes "this key and all after it" and puts one of them is refused like any
+//!   other that writes a key twice; etcd overlooks it.
 //! - Large watch answers are not fragmented; users, snapshots, elections, locks and changes of
 //!   members are UNIMPLEMENTED.
 

@@ -93,17 +93,53 @@ pub(super) fn query(request: &pb::RangeRequest) -> Query {
     }
 }
 
-pub(super) fn put(request: &pb::PutRequest) -> Result<Put, Status> {
-    if request.key.is_empty() {
-        return Err(status(StoreError::EmptyKey));
-    }
+/// Refuses a put by its looks.
+pub(super) fn admit_put(request: &pb::PutRequest) -> Result<(), Status> {
+    admit_key(&request.key)?;
     if request.ignore_value && !request.value.is_empty() {
         return Err(Status::invalid_argument("etcdserver: value is provided"));
     }
     if request.ignore_lease && request.lease != 0 {
         return Err(Status::invalid_argument("etcdserver: lease is provided"));
     }
-    Ok(Put {
+    Ok(())
+}
+
+fn admit_key(key: &Bytes) -> Result<(), Status> {
+    if key.is_empty() {
+        Err(status(StoreError::EmptyKey))
+    } else {
+        Ok(())
+    }
+}
+
+/// Refuses a transaction by its looks. What is wrong with it first is told, in etcd's order.
+pub(super) fn admit_txn(request: &pb::TxnRequest) -> Result<(), Status> {
+    use pb::request_op::Request;
+    let lists = [
+        request.compare.len(),
+        request.success.len(),
+        request.failure.len(),
+    ];
+    if lists.iter().any(|len| *len > limits::STORE_TXN_OPS_MAX) {
+        return Err(status(StoreError::TooManyOps));
+    }
+    request
+        .compare
+        .iter()
+        .try_for_each(|compare| admit_key(&compare.key))?;
+    let ops = request.success.iter().chain(&request.failure);
+    ops.filter_map(|op| op.request.as_ref())
+        .try_for_each(|request| match request {
+            Request::RequestRange(request) => admit_key(&request.key),
+            Request::RequestPut(request) => admit_put(request),
+            Request::RequestDeleteRange(request) => admit_key(&request.key),
+            Request::RequestTxn(request) => admit_txn(request),
+        })
+}
+
+pub(super) fn put(request: &pb::PutRequest) -> Put {
+    Put {
         key: blob(&request.key),
         value: if request.ignore_value {
             Assign::Keep
@@ -115,7 +151,7 @@ pub(super) fn put(request: &pb::PutRequest) -> Result<Put, Status> {
         } else {
             Assign::To(lease(request.lease))
         },
-    })
+    }
 }
 
 fn compare(compare: &pb::Compare) -> Compare {
@@ -150,26 +186,27 @@ fn compare(compare: &pb::Compare) -> Compare {
     }
 }
 
-pub(super) fn txn(request: &pb::TxnRequest) -> Result<Txn, Status> {
-    let ops = |ops: &[pb::RequestOp]| ops.iter().filter_map(op).collect::<Result<_, _>>();
-    Ok(Txn {
+pub(super) fn txn(request: &pb::TxnRequest) -> Txn {
+    // A step that says nothing is left out.
+    let ops = |ops: &[pb::RequestOp]| {
+        let requests = ops.iter().filter_map(|op| op.request.as_ref());
+        requests.map(op).collect()
+    };
+    Txn {
         compares: request.compare.iter().map(compare).collect(),
-        success: ops(&request.success)?,
-        failure: ops(&request.failure)?,
-    })
+        success: ops(&request.success),
+        failure: ops(&request.failure),
+    }
 }
 
-/// `None` for a step that says nothing.
-fn op(op: &pb::RequestOp) -> Option<Result<Op, Status>> {
+fn op(request: &pb::request_op::Request) -> Op {
     use pb::request_op::Request;
-    Some(match op.request.as_ref()? {
-        Request::RequestRange(request) => Ok(Op::Range(query(request))),
-        Request::RequestPut(request) => put(request).map(Op::Put),
-        Request::RequestDeleteRange(request) => {
-            Ok(Op::Delete(range(&request.key, &request.range_end)))
-        }
-        Request::RequestTxn(request) => txn(request).map(Op::Txn),
-    })
+    match request {
+        Request::RequestRange(request) => Op::Range(query(request)),
+        Request::RequestPut(request) => Op::Put(put(request)),
+        Request::RequestDeleteRange(request) => Op::Delete(range(&request.key, &request.range_end)),
+        Request::RequestTxn(request) => Op::Txn(txn(request)),
+    }
 }
 
 pub(super) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
@@ -230,8 +267,8 @@ pub(super) fn deleted(
     }
 }
 
-/// The answer to `request`. `revision` is the one before the transaction; as etcd does, each step's
-/// header says the revision as that step saw it.
+/// The answer to `request`. `revision` is the one before the transaction. As etcd does, each step's
+/// header says the revision as that step saw it, a transaction within says none.
 pub(super) fn txn_answer(
     answer: TxnAnswer,
     request: &pb::TxnRequest,
@@ -278,12 +315,8 @@ pub(super) fn txn_answer(
             response: Some(response),
         });
     }
-    let header = pb::ResponseHeader {
-        revision: *revision,
-        ..Default::default()
-    };
     pb::TxnResponse {
-        header: Some(header),
+        header: Some(pb::ResponseHeader::default()),
         succeeded: answer.succeeded,
         responses,
     }
