@@ -1,11 +1,14 @@
 //! What admitting one request and giving its permit back costs, beside the least that counting in and
-//! out can cost: one `fetch_add` and one `fetch_sub`. A mutex and tokio-util's tracker of tasks stand
-//! beside it for information.
+//! out can cost: one `fetch_add` and one `fetch_sub`.
+//!
+//! `gate` is what a server does for each request: the permit keeps the connection's handle, which the
+//! request holds anyway. For information: `gate-clone`, a permit that brings a clone of the gate along
+//! (the clone counts in and out at a word of its own), a mutex, and tokio-util's tracker of tasks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use lameduck::cell::gate::Gate;
+use lameduck::cell::gate::{Gate, Permit};
 use lameduck_pairs::{Side, compare};
 use tokio_util::task::TaskTracker;
 
@@ -40,15 +43,23 @@ fn main() {
         let name = |what: &str| format!("{what}/{threads}");
         let (gate, counter, locked) = (Gate::new(), AtomicU64::new(0), MutexGate::default());
         let tracker = TaskTracker::new();
-        let names = ["gate", "fetch-add-sub", "mutex-gate", "task-tracker"].map(name);
-        let ours = || Side::threads(&names[0], threads, || drop(gate.enter()));
+        let names = [
+            "gate",
+            "fetch-add-sub",
+            "gate-clone",
+            "mutex-gate",
+            "task-tracker",
+        ]
+        .map(name);
+        let ours = || Side::threads(&names[0], threads, || drop(Permit::ask(&gate)));
         let others = [
             Side::threads(&names[1], threads, || {
                 counter.fetch_add(1, Ordering::Relaxed);
                 counter.fetch_sub(1, Ordering::AcqRel);
             }),
-            Side::threads(&names[2], threads, || drop(locked.enter())),
-            Side::threads(&names[3], threads, || drop(tracker.token())),
+            Side::threads(&names[2], threads, || drop(gate.enter())),
+            Side::threads(&names[3], threads, || drop(locked.enter())),
+            Side::threads(&names[4], threads, || drop(tracker.token())),
         ];
         for other in others {
             println!("{}", compare(ours(), other));

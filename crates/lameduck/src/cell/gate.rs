@@ -49,7 +49,6 @@ pub struct Gate {
 
 struct Cell {
     word: Word,
-    admitted: AtomicU64,
     streams: AtomicU64,
     upgraded: AtomicU64,
     tasks: AtomicU64,
@@ -74,7 +73,6 @@ impl Gate {
         Self {
             cell: Arc::new(Cell {
                 word: Word::new(),
-                admitted: AtomicU64::new(0),
                 streams: AtomicU64::new(0),
                 upgraded: AtomicU64::new(0),
                 tasks: AtomicU64::new(0),
@@ -84,30 +82,19 @@ impl Gate {
     }
 
     /// Asks to be let in. `None` once the gate is closed.
+    ///
+    /// The permit holds a clone of the gate. Who has the gate at hand anyway is let in for less by
+    /// [`Permit::ask`].
     #[must_use]
     pub fn enter(&self) -> Option<Permit> {
-        match self.cell.word.enter() {
-            Ok(()) => {
-                // A mere statistic: sampled by one reader, ordered with nothing.
-                self.cell.admitted.fetch_add(1, Ordering::Relaxed);
-                Some(Permit {
-                    cell: Arc::clone(&self.cell),
-                    kind: Kind::Unary,
-                })
-            }
-            Err(wake) => {
-                if wake {
-                    self.cell.idle.notify_waiters();
-                }
-                None
-            }
-        }
+        Permit::ask(self.clone())
     }
 
-    /// How many were ever admitted. Unchanged between two looks means quiet.
+    /// How many were ever admitted, modulo 2^33: unchanged between two looks means quiet. Exact
+    /// while the gate is open; who knocks at a closed gate counts for a moment.
     #[must_use]
     pub fn admitted(&self) -> u64 {
-        self.cell.admitted.load(Ordering::Relaxed)
+        self.cell.word.admitted()
     }
 
     /// How many permits are out.
@@ -179,14 +166,65 @@ impl fmt::Debug for Gate {
     }
 }
 
+/// What leads to a gate, and can be kept by a permit to lead back there.
+pub trait Holder {
+    /// The gate; the same one at each call.
+    fn gate(&self) -> &Gate;
+}
+
+impl Holder for Gate {
+    fn gate(&self) -> &Gate {
+        self
+    }
+}
+
+impl<T: Holder + ?Sized> Holder for &T {
+    fn gate(&self) -> &Gate {
+        (**self).gate()
+    }
+}
+
+impl<T: Holder + ?Sized> Holder for Arc<T> {
+    fn gate(&self) -> &Gate {
+        (**self).gate()
+    }
+}
+
 /// One admitted request. Given back when dropped, whichever way that comes about.
+///
+/// It keeps the `holder` through which it asked, so that a request that holds its connection anyway
+/// counts at no other word than the gate's.
 #[must_use = "a permit that is dropped at once counts nothing"]
-pub struct Permit {
-    cell: Arc<Cell>,
+pub struct Permit<H: Holder = Gate> {
+    holder: H,
     kind: Kind,
 }
 
-impl Permit {
+impl<H: Holder> Permit<H> {
+    /// Asks the holder's gate to be let in. `None` once it is closed.
+    #[must_use]
+    pub fn ask(holder: H) -> Option<Self> {
+        let cell = &holder.gate().cell;
+        match cell.word.enter() {
+            Ok(()) => Some(Self {
+                holder,
+                kind: Kind::Unary,
+            }),
+            Err(wake) => {
+                if wake {
+                    cell.idle.notify_waiters();
+                }
+                None
+            }
+        }
+    }
+
+    /// Through what it asked.
+    #[must_use]
+    pub fn holder(&self) -> &H {
+        &self.holder
+    }
+
     /// What it is for.
     #[must_use]
     pub fn kind(&self) -> Kind {
@@ -198,18 +236,19 @@ impl Permit {
         if kind == self.kind {
             return;
         }
-        // Statistics, like `admitted`.
-        if let Some(counter) = self.cell.kind(kind) {
+        // Statistics: ordered with nothing.
+        let cell = &self.holder.gate().cell;
+        if let Some(counter) = cell.kind(kind) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
-        if let Some(counter) = self.cell.kind(self.kind) {
+        if let Some(counter) = cell.kind(self.kind) {
             counter.fetch_sub(1, Ordering::Relaxed);
         }
         self.kind = kind;
     }
 }
 
-impl fmt::Debug for Permit {
+impl<H: Holder> fmt::Debug for Permit<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permit")
             .field("kind", &self.kind)
@@ -217,11 +256,12 @@ impl fmt::Debug for Permit {
     }
 }
 
-impl Drop for Permit {
+impl<H: Holder> Drop for Permit<H> {
     fn drop(&mut self) {
         self.set_kind(Kind::Unary);
-        if self.cell.word.leave() {
-            self.cell.idle.notify_waiters();
+        let cell = &self.holder.gate().cell;
+        if cell.word.leave() {
+            cell.idle.notify_waiters();
         }
     }
 }

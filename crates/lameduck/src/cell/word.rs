@@ -41,12 +41,18 @@ macro_rules! atomic {
 
 atomic!(AtomicU64);
 
-const CLOSED: u64 = 1 << 63;
-const WATCHED: u64 = 1 << 62;
-const DRAINED: u64 = 1 << 61;
-const COUNT: u64 = DRAINED - 1;
+const CLOSED: u64 = 1;
+const WATCHED: u64 = 1 << 1;
+const DRAINED: u64 = 1 << 2;
+/// One who is in. 28 bits: a request that is in costs far more memory than would fill them.
+const ONE: u64 = 1 << 3;
+const COUNT: u64 = LEFT - ONE;
+/// One who was in and has left. The top 33 bits: what overflows them falls off the word.
+const LEFT: u64 = 1 << 31;
 
-/// Count in the low bits; closed, watched and drain-begun flags on top.
+/// Closed, watched and drain-begun flags in the low bits, then how many are in, then how many have
+/// left: whoever leaves moves from one count to the other in one step, so that the sum is how many
+/// were ever admitted and costs nothing of its own.
 ///
 /// All decisions hang on the one order in which the read-modify-writes of this word happen, which
 /// any ordering gives. What a permit's holder did must be visible to who sees the count at 0: its
@@ -61,21 +67,26 @@ impl<A: Atomic> Word<A> {
     /// Counts one in. `Err` where the gate is closed: it is counted out again, and the flag tells
     /// whether the waiters must be woken for it.
     pub(super) fn enter(&self) -> Result<(), bool> {
-        if self.0.fetch_add(1, Ordering::Relaxed) & CLOSED == 0 {
+        if self.0.fetch_add(ONE, Ordering::Relaxed) & CLOSED == 0 {
             return Ok(());
         }
-        Err(self.leave())
+        Err(must_wake(self.0.fetch_sub(ONE, Ordering::AcqRel)))
     }
 
     /// Counts one out. True where it was the last and somebody waits for that.
     pub(super) fn leave(&self) -> bool {
-        let before = self.0.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(before & COUNT > 0, "nobody leaves who has not entered");
-        before & COUNT == 1 && before & WATCHED != 0
+        must_wake(self.0.fetch_add(LEFT - ONE, Ordering::AcqRel))
     }
 
+    /// How many are in.
     pub(super) fn count(&self) -> u64 {
-        self.0.load(Ordering::Acquire) & COUNT
+        count(self.0.load(Ordering::Acquire))
+    }
+
+    /// How many were ever admitted, modulo 2^33. Whoever is being refused at this moment counts.
+    pub(super) fn admitted(&self) -> u64 {
+        let word = self.0.load(Ordering::Relaxed);
+        (word / LEFT + count(word)) % (u64::MAX / LEFT + 1)
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -84,7 +95,7 @@ impl<A: Atomic> Word<A> {
 
     /// From here on every last leaver wakes the waiters. Gives the count.
     pub(super) fn watch(&self) -> u64 {
-        self.0.fetch_or(WATCHED, Ordering::AcqRel) & COUNT
+        count(self.0.fetch_or(WATCHED, Ordering::AcqRel))
     }
 
     pub(super) fn close(&self) {
@@ -105,6 +116,16 @@ impl<A: Atomic> Word<A> {
         }
         !drained
     }
+}
+
+fn count(word: u64) -> u64 {
+    (word & COUNT) / ONE
+}
+
+/// Whether who changed the word `before` by going out was the last, and somebody waits for that.
+fn must_wake(before: u64) -> bool {
+    debug_assert!(before & COUNT > 0, "nobody leaves who has not entered");
+    before & COUNT == ONE && before & WATCHED != 0
 }
 
 #[cfg(test)]
@@ -142,14 +163,32 @@ mod tests {
                 .collect();
             word.close();
             let waiting = word.watch() > 0;
-            let (admitted, mut woken) = visit(&word);
-            assert!(!admitted, "closed is closed at once");
+            let (late, mut woken) = visit(&word);
+            assert!(!late, "closed is closed at once");
+            let mut count = 0;
             for visitor in visitors {
-                woken |= visitor.join().expect("no panic").1;
+                let (admitted, wake) = visitor.join().expect("no panic");
+                count += u64::from(admitted);
+                woken |= wake;
             }
             assert_eq!(word.count(), 0, "every exit counts out");
+            assert_eq!(word.admitted(), count, "who was refused was never in");
             assert!(!waiting || woken, "a missed wake-up waits for ever");
         });
+    }
+
+    #[test]
+    fn counts_of_those_who_left_fall_off_the_top() {
+        let word = Word::<AtomicU64>::new();
+        word.0.store(u64::MAX - COUNT, Ordering::Relaxed);
+        assert_eq!((word.count(), word.admitted()), (0, u64::MAX / LEFT));
+        assert!(word.enter().is_err(), "the flags are as they were");
+        word.0.fetch_and(!(CLOSED | DRAINED), Ordering::Relaxed);
+        word.enter().expect("open");
+        assert_eq!((word.count(), word.admitted()), (1, 0));
+        assert!(word.leave(), "the last one wakes");
+        assert_eq!((word.count(), word.admitted()), (0, 0));
+        assert_eq!(word.watch(), 0);
     }
 
     #[test]

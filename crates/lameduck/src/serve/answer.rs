@@ -70,7 +70,7 @@ impl http_body::Body for Answer {
                 if let Some(trailers) = frame.trailers_mut()
                     && let Some(held) = this.held.take()
                 {
-                    mark_trailers(&held.peer, trailers);
+                    mark_trailers(held.peer(), trailers);
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -97,7 +97,7 @@ impl http_body::Body for Answer {
                     return Poll::Pending;
                 }
                 let mut trailers = cut_trailers();
-                mark_trailers(&held.peer, &mut trailers);
+                mark_trailers(held.peer(), &mut trailers);
                 *this.held = None;
                 this.body.set(Body::empty());
                 Poll::Ready(Some(Ok(Frame::trailers(trailers))))

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::shared::Shared;
-use crate::cell::gate::{Kind, Permit};
+use crate::cell::gate::{Gate, Holder, Kind, Permit};
 use crate::cell::tally::Gauge;
 use crate::cell::wire::{Flag, Wire};
 
@@ -55,29 +55,27 @@ impl Peer {
 
     /// Lets a request in, or not.
     pub(super) fn enter(self: &Arc<Self>) -> Option<Held> {
-        let permit = self.shared.gate.enter()?;
-        Some(self.hold(Some(permit)))
+        let permit = Permit::ask(Arc::clone(self))?;
+        self.begin();
+        Some(Held::Counted(permit))
     }
 
     /// Lets in what is nobody's work, by no permit: health, which is asked until the very end, and
     /// whose streams and probes neither hold a stop nor disturb its quiet.
     pub(super) fn enter_uncounted(self: &Arc<Self>) -> Held {
-        self.hold(None)
+        self.begin();
+        Held::Uncounted(Arc::clone(self))
     }
 
-    fn hold(self: &Arc<Self>, permit: Option<Permit>) -> Held {
+    fn begin(&self) {
         if self.link.begin() {
             self.shared.tally.up(Gauge::Busy);
-        }
-        Held {
-            permit,
-            peer: Arc::clone(self),
         }
     }
 
     /// Keeps the permit of the request that turned this connection into something else.
     pub(super) fn keep_upgraded(&self, mut held: Held) {
-        if let Some(permit) = &mut held.permit {
+        if let Held::Counted(permit) = &mut held {
             permit.set_kind(Kind::Upgraded);
         }
         self.link.set(Flag::Upgraded);
@@ -96,25 +94,41 @@ impl Peer {
     }
 }
 
-/// A request's permit, counted at its connection too. Given back when dropped.
-pub(super) struct Held {
-    permit: Option<Permit>,
-    pub(super) peer: Arc<Peer>,
+impl Holder for Peer {
+    fn gate(&self) -> &Gate {
+        &self.shared.gate
+    }
+}
+
+/// A request, counted at its connection until this is dropped.
+pub(super) enum Held {
+    /// By a permit too.
+    Counted(Permit<Arc<Peer>>),
+    /// By no permit.
+    Uncounted(Arc<Peer>),
 }
 
 impl Held {
+    /// The connection that it came in on.
+    pub(super) fn peer(&self) -> &Arc<Peer> {
+        match self {
+            Self::Counted(permit) => permit.holder(),
+            Self::Uncounted(peer) => peer,
+        }
+    }
+
     /// What ends this request's answer before its own end: health streams have one of their own,
     /// which comes while other requests may still finish.
     pub(super) fn end(&self) -> CancellationToken {
-        match self.permit {
-            Some(_) => self.peer.cut.clone(),
-            None => self.peer.shared.health_ends.clone(),
+        match self {
+            Self::Counted(permit) => permit.holder().cut.clone(),
+            Self::Uncounted(peer) => peer.shared.health_ends.clone(),
         }
     }
 
     /// Its answer has made its reader wait.
     pub(super) fn is_stream(&mut self) {
-        if let Some(permit) = &mut self.permit
+        if let Self::Counted(permit) = self
             && permit.kind() == Kind::Unary
         {
             permit.set_kind(Kind::Stream);
@@ -124,8 +138,9 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.peer.link.end() {
-            self.peer.shared.tally.down(Gauge::Busy);
+        let peer = self.peer();
+        if peer.link.end() {
+            peer.shared.tally.down(Gauge::Busy);
         }
     }
 }

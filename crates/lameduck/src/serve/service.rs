@@ -65,7 +65,7 @@ async fn answer(
     mut router: Router,
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, BoxError> {
-    let peer = Arc::clone(&held.peer);
+    let peer = Arc::clone(held.peer());
     let version = request.version();
     let connect = request.method() == Method::CONNECT;
     let grpc = is_grpc(request.headers());
