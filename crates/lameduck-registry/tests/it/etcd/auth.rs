@@ -61,8 +61,9 @@ async fn c16_tokens_vanish_when_etcd_restarts() {
     let mut watcher = Watcher::new(&registry, "orders");
     publisher.reach(present(1, 0)).await;
     watcher.until_shown(&["10.0.0.1:80 epoch 0"]).await;
-    etcd.restart().expect("started again");
+    etcd.kill().expect("killed");
     watcher.until(Watcher::is_stale).await;
+    etcd.restart().expect("started again");
     watcher.until(|watcher| !watcher.is_stale()).await;
     publisher.reach(Want::Closing).await;
     watcher.until_shown(&["10.0.0.1:80 epoch 0 closing"]).await;
