@@ -55,6 +55,10 @@ pub const NOTICE: &str = "this registry is for development: it keeps everything 
 const MESSAGE_BYTES_MAX: usize = limits::STORE_REQUEST_BYTES_MAX + (512 << 10);
 /// After an error of accept (usually: no descriptors left) nothing is accepted for this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// What a client of HTTP/2 says first (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// A preface that came in parts is looked at again after this long.
+const PREFACE_PAUSE: Duration = Duration::from_millis(10);
 
 /// The server, bound and not yet running.
 #[derive(Debug)]
@@ -199,10 +203,13 @@ async fn connection(stream: TcpStream, routes: Routes, mut closed: signal::Recei
             )
         }
     });
-    let speaks = tokio::time::timeout(limits::HANDSHAKE_MAX, stream.readable());
     tokio::select! {
         // One that says nothing must not hold its place for ever.
-        spoke = speaks => if spoke.is_err() { return },
+        speaks = tokio::time::timeout(limits::HANDSHAKE_MAX, speaks_http2(&stream)) => {
+            if speaks != Ok(true) {
+                return;
+            }
+        }
         _ = closed.changed() => return,
     }
     let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -220,4 +227,63 @@ async fn connection(stream: TcpStream, routes: Routes, mut closed: signal::Recei
     }
     // Watches never end by themselves: what is not done by then is cut.
     let _ = tokio::time::timeout(limits::CUT_FLUSH, serving).await;
+}
+
+/// Waits for the whole preface of HTTP/2 and leaves it to be read; false for anything else. hyper
+/// itself would wait for the rest of it without end.
+async fn speaks_http2(stream: &TcpStream) -> bool {
+    let mut seen = [0; PREFACE.len()];
+    loop {
+        match stream.peek(&mut seen).await {
+            Ok(0) | Err(_) => return false,
+            Ok(count) if seen[..count] != PREFACE[..count] => return false,
+            Ok(count) if count == PREFACE.len() => return true,
+            // Nothing wakes for a second part while the first is unread.
+            Ok(_) => tokio::time::sleep(PREFACE_PAUSE).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// How long the server bears a client that sends `bytes` and nothing more.
+    async fn borne(bytes: &[u8]) -> Duration {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let server = DevServer::bind(any).await.expect("a free port");
+        let address = server.local_addr();
+        let running = tokio::spawn(server.run(std::future::pending()));
+        let mut client = TcpStream::connect(address).await.expect("it listens");
+        let start = tokio::time::Instant::now();
+        client.write_all(bytes).await.expect("sent");
+        // It ends with the connection, in whatever way.
+        let _ = client.read_to_end(&mut Vec::new()).await;
+        running.abort();
+        start.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_who_does_not_finish_the_preface_is_let_go() {
+        let slack = Duration::from_secs(1);
+        for bytes in [&b""[..], &PREFACE[..10]] {
+            let time = borne(bytes).await;
+            assert!(
+                time >= limits::HANDSHAKE_MAX && time < limits::HANDSHAKE_MAX + slack,
+                "{time:?}"
+            );
+        }
+        assert!(borne(b"GET / HTTP/1.1\r\n\r\n").await < slack);
+    }
+
+    #[test]
+    fn watchers_are_counted_and_given_back() {
+        let state = Arc::new(State::new(1));
+        let all: Vec<_> = std::iter::from_fn(|| state.watcher()).collect();
+        assert_eq!(all.len(), limits::STORE_ITEMS_MAX);
+        assert!(state.watcher().is_none());
+        drop(all);
+        assert!(state.watcher().is_some());
+    }
 }
