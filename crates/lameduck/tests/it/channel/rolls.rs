@@ -60,6 +60,11 @@ async fn provide(name: &'static str, address: &str, listing: &Listing) -> Runnin
     let handle = provider.handle();
     let run = tokio::spawn(provider.run());
     timeout(SOON, handle.serving()).await.expect("it serves");
+    until("it is registered", || {
+        let registrations = handle.registrations();
+        registrations.iter().all(|one| one.registered)
+    })
+    .await;
     Running { handle, facts, run }
 }
 
