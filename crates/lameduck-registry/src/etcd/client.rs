@@ -515,7 +515,12 @@ fn after(key: &Bytes) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use tokio::net::TcpListener;
+
     use super::*;
+    use crate::etcd::server::DevServer;
 
     #[track_caller]
     fn check_class(code: Code, message: &str, expected: Result<ErrorClass, Error>) {
@@ -552,6 +557,26 @@ mod tests {
             "etcdserver: no leader",
             Ok(ErrorClass::Retry),
         );
+    }
+
+    #[tokio::test]
+    async fn a_silent_host_is_left_for_the_next() {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        // Takes connections, as the kernel does for a process that is stopped, and never answers.
+        let silent = TcpListener::bind(any).await.expect("a free port");
+        let server = DevServer::bind(any).await.expect("a free port");
+        let hosts = [silent.local_addr().expect("bound"), server.local_addr()];
+        tokio::spawn(server.run(std::future::pending()));
+        let client = Client {
+            pool: Arc::new(Pool::new(hosts.map(Address::from).to_vec(), 0)),
+            login: None,
+        };
+        let ttl = Duration::from_secs(10);
+        let error = client.grant(ttl).await.expect_err("nobody answers");
+        assert_eq!(error.into_registry().class, ErrorClass::Retry);
+        let (lease, granted) = client.grant(ttl).await.expect("the other one answers");
+        assert_eq!(granted, ttl);
+        assert_eq!(client.renew(lease).await, Ok(ttl));
     }
 
     #[test]
