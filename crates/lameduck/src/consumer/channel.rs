@@ -80,6 +80,14 @@ impl Channel {
         Ok(channel)
     }
 
+    /// Calls in flight to the instances that are known now, by all channels to this service of the
+    /// hub; a call counts until its answer has been read to the end or dropped.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        let view = self.directory.shared.view.load();
+        view.all.iter().map(|one| one.cell.in_flight()).sum()
+    }
+
     /// Resolves once an instance can be called.
     pub async fn ready(&self) {
         let shared = &self.directory.shared;

@@ -235,10 +235,12 @@ impl Effects {
         match output {
             Output::Core(output) => self.perform_core(output),
             Output::Event(event) => self.heard(&event),
-            Output::Said(Said::Withheld(id, withheld)) => {
+            Output::Said(Said::Withheld(id, withheld)) if self.endpoints.contains_key(&id) => {
                 self.withheld.insert(id, withheld);
                 self.release();
             }
+            // An endpoint that was removed meanwhile.
+            Output::Said(Said::Withheld(..)) => {}
             Output::Said(Said::Stop) => return ControlFlow::Break(()),
         }
         ControlFlow::Continue(())

@@ -290,3 +290,44 @@ async fn many_calls_at_once_open_more_connections() {
         assert_eq!(call.await.expect("no panic").expect("it serves"), "a");
     }
 }
+
+#[tokio::test]
+async fn every_way_out_counts_out() {
+    let a = Node::start("a", Some(life(1))).await;
+    let hub = Hub::new();
+    let target = direct(&[a.address]);
+    let channel = hub.channel(&target).expect("a target");
+    let strict = hub.channel_builder(&target).failover(false).build();
+    let strict = strict.expect("a target");
+    ready(&channel).await;
+    let deeds = [Deed::Answer, Deed::Refuse, Deed::Unavailable];
+    for deed in deeds {
+        a.facts.act(deed);
+        // Whatever it says.
+        let _ = hello(&channel).await;
+        let _ = hello(&strict).await;
+        assert_eq!(channel.in_flight(), 0, "{deed:?}");
+    }
+    a.facts.act(Deed::Hang);
+    let before = a.facts.started();
+    let given_up = tokio::spawn({
+        let channel = channel.clone();
+        async move { hello(&channel).await }
+    });
+    let mut request = tonic::Request::new(HelloRequest::default());
+    request.set_timeout(Duration::from_millis(100));
+    let late = GreeterClient::new(channel.clone()).hello(request).await;
+    assert_eq!(late.expect_err("it hangs").code(), Code::DeadlineExceeded);
+    until("the other is there", || a.facts.started() >= before + 2).await;
+    assert_eq!(channel.in_flight(), 1);
+    given_up.abort();
+    until("given up is out", || channel.in_flight() == 0).await;
+    let killed = tokio::spawn({
+        let channel = channel.clone();
+        async move { hello(&channel).await }
+    });
+    until("it is there", || a.facts.started() == before + 3).await;
+    a.running.as_ref().expect("it runs").kill();
+    killed.await.expect("no panic").expect_err("it died");
+    assert_eq!(channel.in_flight(), 0);
+}
