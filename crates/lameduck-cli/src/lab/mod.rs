@@ -37,8 +37,8 @@ pub struct Arguments {
     /// Which calls, and which order of rolls.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// `dev` starts a development server, `none` tells callers the addresses, anything else is the
-    /// target of a registry that is there: etcd://HOST:PORT.
+    /// `dev` starts a development server and `etcd` a real etcd for the run, `none` tells callers the
+    /// addresses, anything else is the target of a registry that is there: etcd://HOST:PORT.
     #[arg(long, default_value = "dev", value_parser = registry)]
     registry: Registry,
     /// Prints one JSON object instead of a table.
@@ -124,6 +124,7 @@ fn options(arguments: Arguments) -> Options {
 fn registry(text: &str) -> Result<Registry, std::convert::Infallible> {
     Ok(match text {
         "dev" => Registry::Development,
+        "etcd" => Registry::Etcd,
         "none" => Registry::None,
         target => Registry::At(target.to_owned()),
     })

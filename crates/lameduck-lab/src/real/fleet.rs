@@ -1,5 +1,6 @@
 //! The processes of a run: which there are, how they are started, and how they end.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use lameduck_core::name::Target;
 use lameduck_core::rng::Rng;
 use lameduck_core::time::Timestamp;
+use lameduck_registry::etcd;
 use rustix::process::Signal;
 
 use super::books::Books;
@@ -16,11 +18,15 @@ use super::control::Word;
 use super::error::{LabError, doing};
 use super::home::Home;
 use super::ledger::Source;
+use super::limits::TICK;
 use super::options::{Options, Registry};
 use super::plan::Plan;
 use super::ports;
 use super::process::Process;
 use super::spec::{CallerSpec, ChildSpec, Role, SERVICE, ServerSpec};
+
+/// How often a development server is asked whether it listens: for ten seconds.
+const REGISTRY_TRIES: usize = 500;
 
 /// One server's place: processes come and go, the address stays.
 #[derive(Debug)]
@@ -39,10 +45,11 @@ pub struct Fleet {
     pub places: Vec<Place>,
     callers: Vec<Process>,
     registry: Option<Process>,
+    etcd: Option<etcd::process::Process>,
     options: Options,
-    /// Where servers are published, and where callers look.
+    registry_address: SocketAddr,
+    /// Where servers are published, once the registry is there.
     published: Option<String>,
-    target: String,
     service: String,
     home: Home,
 }
@@ -52,56 +59,67 @@ impl Fleet {
     ///
     /// # Errors
     ///
-    /// Where there are no ports, no directory, or the registry's target cannot be read.
+    /// Where there are no ports, or no directory.
     pub fn new(options: &Options, rng: &mut Rng) -> Result<Self, LabError> {
         let home = Home::make(options.keep.as_deref());
         let home = doing(home, "making the directory of this run")?;
         let wanted = usize::from(options.servers) + 1;
         let mut addresses = doing(ports::free(wanted, rng), "looking for ports")?;
-        let registry = addresses.pop().expect("one more was asked for");
-        let service = format!("{SERVICE}.{}", clock::now().as_nanos());
-        let published = match &options.registry {
-            Registry::Development => Some(format!("etcd://{registry}")),
-            Registry::At(target) => Some(target.clone()),
-            Registry::None => None,
-        };
-        let target = target(published.as_deref(), &service, &addresses)?;
-        let places = addresses.into_iter().map(Place::new).collect();
+        let registry_address = addresses.pop().expect("one more was asked for");
         Ok(Self {
-            places,
+            places: addresses.into_iter().map(Place::new).collect(),
             callers: Vec::new(),
             registry: None,
+            etcd: None,
             options: options.clone(),
-            published,
-            target,
-            service,
+            registry_address,
+            published: None,
+            service: format!("{SERVICE}.{}", clock::now().as_nanos()),
             home,
         })
     }
 
-    /// Starts the registry, where the run has one of its own, and waits until it listens.
+    /// Starts the registry, where the run has one of its own, and waits until it serves.
     ///
     /// # Errors
     ///
     /// Where it does not come up.
     pub async fn start_registry(&mut self) -> Result<(), LabError> {
-        let (Registry::Development, Some(published)) = (&self.options.registry, &self.published)
-        else {
-            return Ok(());
+        self.published = match &self.options.registry {
+            Registry::Development => Some(self.start_development().await?),
+            Registry::Etcd => Some(self.start_etcd().await?),
+            Registry::At(target) => Some(target.clone()),
+            Registry::None => None,
         };
-        let address = published.trim_start_matches("etcd://");
-        let address: SocketAddr = address.parse().expect("it was made of an address");
-        let process = self.start("registry", Role::Registry(address))?;
-        let process = self.registry.insert(process);
-        for _ in 0..500 {
+        Ok(())
+    }
+
+    async fn start_development(&mut self) -> Result<String, LabError> {
+        let address = self.registry_address;
+        let mut process = self.start("registry", Role::Registry(address))?;
+        for _ in 0..REGISTRY_TRIES {
             if tokio::net::TcpStream::connect(address).await.is_ok() {
-                return Ok(());
+                self.registry = Some(process);
+                return Ok(format!("etcd://{address}"));
             }
-            if process.wait(Duration::from_millis(20)).await?.is_some() {
+            if process.wait(TICK).await?.is_some() {
                 break;
             }
         }
         Err(process.error("does not listen"))
+    }
+
+    async fn start_etcd(&mut self) -> Result<String, LabError> {
+        if !etcd::process::is_installed("etcd") {
+            let what = "--registry etcd: etcd is not installed (Debian: etcd-server)";
+            return Err(LabError::Missing(what.to_owned()));
+        }
+        let home = self.home.path().to_owned();
+        let start = move || etcd::process::Process::start_in(&home, &[]);
+        let started = tokio::task::spawn_blocking(start).await;
+        let started = started.unwrap_or_else(|panic| Err(io::Error::other(panic)));
+        let etcd = self.etcd.insert(doing(started, "starting etcd")?);
+        Ok(etcd.target())
     }
 
     /// Starts the next life of `server`.
@@ -133,13 +151,14 @@ impl Fleet {
     ///
     /// Where one cannot be started.
     pub fn start_callers(&mut self, plan: &Plan, books: &mut Books) -> Result<(), LabError> {
+        let target = self.target()?;
         for caller in 0..self.options.callers {
             let name = format!("caller-{caller}");
             let ledger = self.path(&name);
             books.follow(Source::Caller(caller), &ledger)?;
             let spec = CallerSpec {
                 caller,
-                target: self.target.clone(),
+                target: target.clone(),
                 plan: plan.clone(),
                 ledger,
                 failover: self.options.failover,
@@ -244,6 +263,21 @@ impl Fleet {
         for process in servers.chain(rest) {
             process.kill().await;
         }
+        self.etcd = None;
+    }
+
+    /// What callers are told to call.
+    fn target(&self) -> Result<String, LabError> {
+        let Some(published) = &self.published else {
+            let all = self.places.iter().map(|place| place.address.to_string());
+            return Ok(format!("direct:///{}", all.collect::<Vec<_>>().join(",")));
+        };
+        let usage = |error: &dyn std::fmt::Display| {
+            LabError::Usage(format!("--registry {published}: {error}"))
+        };
+        let target: Target = published.parse().map_err(|error| usage(&error))?;
+        let service = self.service.parse().map_err(|error| usage(&error))?;
+        Ok(target.with_service(service).to_string())
     }
 
     fn start(&self, name: &str, role: Role) -> Result<Process, LabError> {
@@ -275,21 +309,4 @@ impl Place {
             process: None,
         }
     }
-}
-
-/// What callers are told to call.
-fn target(
-    published: Option<&str>,
-    service: &str,
-    addresses: &[SocketAddr],
-) -> Result<String, LabError> {
-    let Some(published) = published else {
-        let all: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
-        return Ok(format!("direct:///{}", all.join(",")));
-    };
-    let usage =
-        |error: &dyn std::fmt::Display| LabError::Usage(format!("--registry {published}: {error}"));
-    let target: Target = published.parse().map_err(|error| usage(&error))?;
-    let service = service.parse().map_err(|error| usage(&error))?;
-    Ok(target.with_service(service).to_string())
 }

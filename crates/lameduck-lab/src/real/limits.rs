@@ -19,6 +19,8 @@ pub const WORK: (Duration, Duration) = (Duration::from_millis(5), Duration::from
 pub const STREAM: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(800));
 /// Time between two items of a stream.
 pub const STREAM_GAP: Duration = Duration::from_millis(20);
+/// Calls that a rule broken on purpose must cost, or the control controls nothing.
+pub const SABOTAGE_COST: u64 = 20;
 /// Stories of lost calls that a report tells; the rest is counted.
 pub const STORIES_MAX: usize = 5;
 /// Calls sent later than this after a kill have no right to be lost by it: the kernel resets a killed

@@ -33,6 +33,8 @@ pub struct Options {
 pub enum Registry {
     /// A development server that the run starts for itself.
     Development,
+    /// A real etcd that the run starts for itself; it must be installed.
+    Etcd,
     /// This one: `etcd://host:port`.
     At(String),
     /// Nowhere: callers know the servers' addresses.

@@ -8,6 +8,7 @@ use super::ledger::{Ledger, Retried};
 use super::oracle::{Fault, History, KillToll, Verdict, judge};
 use super::plan::Plan;
 use super::record::CallId;
+use super::sabotage::Sabotage;
 use super::validity::{Reason, reasons};
 use super::windows::{Windows, windows};
 
@@ -144,6 +145,17 @@ impl Report {
         }
     }
 
+    /// Makes the run invalid where breaking `rule` has lost fewer than `least` calls in its rolls:
+    /// such a control controls nothing.
+    pub fn expect_cost(&mut self, rule: Sabotage, least: u64) {
+        let cost = self.failed + self.unknown;
+        if cost < least {
+            let reason = format!("breaking {rule} must cost {least} calls, and has cost {cost}");
+            self.invalid.push(reason);
+            self.valid = false;
+        }
+    }
+
     /// How it ended. An invalid run proves nothing, whatever it lost.
     #[must_use]
     pub const fn ending(&self) -> Ending {
@@ -202,4 +214,43 @@ fn kill_reports(history: &History, tolls: &[KillToll]) -> Vec<KillReport> {
 #[must_use]
 pub fn millis(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Record;
+    use super::super::synthetic::Synthetic;
+    use super::*;
+
+    fn report(run: &Synthetic) -> Report {
+        let (problems, jitter) = (Vec::new(), Jitter::default());
+        Report::new(&run.ledger(), &run.plan, &run.history, problems, jitter)
+    }
+
+    #[test]
+    fn the_ending_is_what_was_found() {
+        let mut run = Synthetic::clean(1);
+        assert_eq!(report(&run).ending(), Ending::Clean);
+        let problem = Report {
+            problems: vec!["one".to_owned()],
+            ..report(&run)
+        };
+        assert_eq!(problem.ending(), Ending::Lost);
+        run.remove(|record| matches!(record, Record::Answered { .. }));
+        assert_eq!(report(&run).ending(), Ending::Lost);
+        run.remove(|record| matches!(record, Record::Started { .. }));
+        assert_eq!(report(&run).ending(), Ending::Invalid);
+    }
+
+    #[test]
+    fn a_control_that_costs_nothing_is_invalid() {
+        let mut run = Synthetic::clean(1);
+        let mut weak = report(&run);
+        weak.expect_cost(Sabotage::NoAnnounce, 1);
+        assert_eq!(weak.ending(), Ending::Invalid);
+        run.remove(|record| matches!(record, Record::Answered { .. }));
+        let mut strong = report(&run);
+        strong.expect_cost(Sabotage::NoAnnounce, 1);
+        assert_eq!(strong.ending(), Ending::Lost);
+    }
 }

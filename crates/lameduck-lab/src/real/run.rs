@@ -13,7 +13,8 @@ use super::clock;
 use super::error::{LabError, doing};
 use super::fleet::Fleet;
 use super::limits::{
-    CALLER_STOP_MAX, EXIT_MAX, READY_MAX, SETTLE, START_AHEAD, STORIES_MAX, TICK, USED_MAX, WARM_UP,
+    CALLER_STOP_MAX, EXIT_MAX, READY_MAX, SABOTAGE_COST, SETTLE, START_AHEAD, STORIES_MAX, TICK,
+    USED_MAX, WARM_UP,
 };
 use super::meter::Meter;
 use super::options::Options;
@@ -242,7 +243,10 @@ impl<'a> Lab<'a> {
         let problems = std::mem::take(&mut self.problems);
         let ledger = &self.books.ledger;
         let jitter = sentinel.finish();
-        let report = Report::new(ledger, &self.plan, &self.history, problems, jitter);
+        let mut report = Report::new(ledger, &self.plan, &self.history, problems, jitter);
+        if let Some(rule) = self.options.sabotage {
+            report.expect_cost(rule, SABOTAGE_COST);
+        }
         let mut lost: Vec<_> = report.faults.iter().map(|(id, _)| *id).collect();
         lost.dedup();
         lost.truncate(STORIES_MAX);

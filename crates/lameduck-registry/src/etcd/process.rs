@@ -88,12 +88,21 @@ impl Process {
     ///
     /// As [`Process::start`].
     pub fn start_with(options: &[&str]) -> io::Result<Self> {
+        Self::start_in(&std::env::temp_dir(), options)
+    }
+
+    /// Starts etcd with its directory below `parent`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Process::start`].
+    pub fn start_in(parent: &Path, options: &[&str]) -> io::Result<Self> {
         let options: Vec<String> = options.iter().map(ToString::to_string).collect();
         let mut failure = io::Error::other("etcd was not started");
         for _ in 0..STARTS_MAX {
             let (client, peer) = free_ports()?;
             let name = format!("lameduck-etcd-{}-{}", std::process::id(), client.port());
-            let directory = std::env::temp_dir().join(name);
+            let directory = parent.join(name);
             let _ = fs::remove_dir_all(&directory);
             fs::create_dir_all(&directory)?;
             match launch(&directory, client, peer, &options) {
