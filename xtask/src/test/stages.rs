@@ -28,6 +28,8 @@ pub struct Stage {
 enum Program {
     /// cargo.
     Cargo,
+    /// `lameduck lab`, as an earlier stage has built it.
+    Lab,
     /// A program below the target directory that an earlier stage has built.
     Built(Cow<'static, str>),
 }
@@ -42,7 +44,63 @@ pub const STAGES: &[Stage] = &[
         "every rule's mutant is caught",
         &["run", "--quiet", "-p", "xtask", "--", "mutants"],
     ),
+    cargo(
+        "the command, as it is released",
+        &["build", "--release", "--locked", "-p", "lameduck-cli"],
+    ),
+    lab("a short lab loses nothing", &[], 0),
+    lab("nor without a second placement", &["--no-failover"], 0),
+    Stage {
+        name: Cow::Borrowed("nor on a real etcd"),
+        needs: Some("etcd"),
+        program: Program::Lab,
+        arguments: &["--registry", "etcd"],
+        exit_code: 0,
+        minutes_max: 3,
+    },
+    broken(
+        "a lab that breaks permit-at-head is caught",
+        &["--sabotage", "permit-at-head"],
+    ),
+    broken(
+        "a lab that breaks no-refuse-proof is caught",
+        &["--sabotage", "no-refuse-proof"],
+    ),
+    broken(
+        "a lab that breaks no-announce is caught",
+        &["--sabotage", "no-announce", "--no-failover"],
+    ),
+    broken(
+        "a lab that breaks no-closing is caught",
+        &["--sabotage", "no-closing", "--no-failover"],
+    ),
+    broken(
+        "a lab that breaks no-tombstone is caught",
+        &["--sabotage", "no-tombstone"],
+    ),
 ];
+
+/// The command, below the target directory.
+const LAB: &str = "release/lameduck";
+/// Exit code of a lab that was valid and lost calls.
+const LOST: i32 = 20;
+
+/// A lab that breaks one rule on purpose: it must lose calls for it, and be valid.
+const fn broken(name: &'static str, arguments: &'static [&'static str]) -> Stage {
+    lab(name, arguments, LOST)
+}
+
+/// A lab of real processes in which every server is rolled once.
+const fn lab(name: &'static str, arguments: &'static [&'static str], exit_code: i32) -> Stage {
+    Stage {
+        name: Cow::Borrowed(name),
+        needs: None,
+        program: Program::Lab,
+        arguments,
+        exit_code,
+        minutes_max: 3,
+    }
+}
 
 const fn cargo(name: &'static str, arguments: &'static [&'static str]) -> Stage {
     Stage {
@@ -84,6 +142,11 @@ impl Stage {
     pub fn command(&self, workspace: &Workspace) -> Command {
         match &self.program {
             Program::Cargo => shell::cargo(self.arguments.iter().copied()),
+            Program::Lab => {
+                let mut command = Command::new(workspace.target_directory.join(LAB));
+                command.args(["lab", "--rolls", "1"]).args(self.arguments);
+                command
+            }
             Program::Built(path) => {
                 let mut command = Command::new(workspace.target_directory.join(path.as_ref()));
                 command.args(self.arguments).current_dir(shell::root());
