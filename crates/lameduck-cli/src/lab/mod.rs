@@ -1,12 +1,13 @@
 //! `lameduck lab`: options in, a live view, a table or one JSON object, an exit code.
 
+mod sim;
 mod table;
 mod view;
 
 use std::io::Write;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use lameduck_lab::real::error::LabError;
 use lameduck_lab::real::options::{Options, Registry};
 use lameduck_lab::real::report::Ending;
@@ -21,7 +22,10 @@ pub const CHILD: &str = spec::SUBCOMMAND;
 
 /// Options of `lameduck lab`.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// Calls a second, of all callers together.
     #[arg(long, default_value_t = 2_000)]
     rate: u32,
@@ -56,6 +60,13 @@ pub struct Arguments {
     keep: Option<PathBuf>,
 }
 
+/// What else the lab does.
+#[derive(Subcommand)]
+enum Other {
+    /// Runs the production machines in simulated worlds made from seeds, in virtual time.
+    Sim(sim::Arguments),
+}
+
 /// The one argument of a child.
 #[derive(Args)]
 pub struct ChildArguments {
@@ -65,6 +76,9 @@ pub struct ChildArguments {
 
 /// Runs the lab; gives an exit code.
 pub fn run(arguments: Arguments) -> u8 {
+    if let Some(Other::Sim(arguments)) = &arguments.other {
+        return sim::run(arguments);
+    }
     let is_json = arguments.json;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
