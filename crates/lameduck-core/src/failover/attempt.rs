@@ -43,6 +43,8 @@ pub enum Decision {
 pub enum Stop {
     /// Failover is switched off.
     Off,
+    /// The request itself is at fault: no other endpoint would do better.
+    Request,
     /// It may have been processed, and its method is not declared idempotent.
     MayHaveRun,
     /// Its body is gone: a stream that was read from, or larger than what is kept.
@@ -58,6 +60,8 @@ pub enum Stop {
 pub struct Failure {
     /// How sure it is that it was not processed.
     pub proof: Proof,
+    /// Whether the request itself is the reason: it cannot be sent anywhere.
+    pub own_fault: bool,
     /// Whether the request can be sent again as it was.
     pub replayable: bool,
     /// Whether this endpoint has refused this very call before.
@@ -110,6 +114,9 @@ impl Attempts {
         if !policy.failover && !mutant!("attempts/off-means-off") {
             return Decision::Fail(Stop::Off);
         }
+        if failure.own_fault {
+            return Decision::Fail(Stop::Request);
+        }
         let may_have_run = failure.proof == Proof::Unknown && !policy.idempotent;
         if may_have_run && !mutant!("attempts/only-idempotent-twice") {
             return Decision::Fail(Stop::MayHaveRun);
@@ -146,6 +153,7 @@ mod tests {
     fn failed(proof: Proof) -> Failure {
         Failure {
             proof,
+            own_fault: false,
             replayable: true,
             refused_here_before: false,
         }
@@ -234,6 +242,22 @@ mod tests {
         assert_eq!(decision, Decision::Fail(Stop::BodyGone));
     }
 
+    #[test]
+    fn what_no_endpoint_can_take_is_placed_once() {
+        let declared = Policy {
+            idempotent: true,
+            ..Policy::default()
+        };
+        for proof in [Proof::NeverLeft, Proof::NotProcessed, Proof::Unknown] {
+            let own_fault = Failure {
+                own_fault: true,
+                ..failed(proof)
+            };
+            let decision = Attempts::new().after_failure(&declared, own_fault, || true);
+            assert_eq!(decision, Decision::Fail(Stop::Request));
+        }
+    }
+
     proptest! {
         #[test]
         fn never_twice_without_proof_or_declaration(
@@ -247,7 +271,7 @@ mod tests {
             for (proof, granted, refused_here_before) in series {
                 let proof = [Proof::NeverLeft, Proof::NotProcessed, Proof::Unknown][usize::from(proof)];
                 sent += u32::from(proof != Proof::NeverLeft);
-                let failure = Failure { proof, replayable: true, refused_here_before };
+                let failure = Failure { proof, own_fault: false, replayable: true, refused_here_before };
                 match attempts.after_failure(&policy, failure, || granted) {
                     Decision::Again { proven } => {
                         prop_assert!(proven || idempotent);

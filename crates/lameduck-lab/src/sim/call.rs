@@ -225,6 +225,7 @@ impl Caller {
         };
         let failure = Failure {
             proof,
+            own_fault: false,
             replayable: true,
             refused_here_before: before,
         };

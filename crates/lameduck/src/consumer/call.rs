@@ -60,6 +60,8 @@ struct Failed {
     endpoint: EndpointId,
     at: (Address, Incarnation),
     proof: Proof,
+    /// No endpoint would take it.
+    own_fault: bool,
     code: tonic::Code,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
     /// The body, where it came back.
@@ -117,6 +119,7 @@ impl Call {
             endpoint: endpoint.id,
             at: (endpoint.address.clone(), endpoint.incarnation()),
             proof,
+            own_fault: false,
             code,
             source,
             body,
@@ -131,7 +134,11 @@ impl Call {
             Err(Unanswered::Failed(failure)) => {
                 let body = failure.unsent.map(|body| *body);
                 let (proof, code) = (failure.error.proof, failure.error.code());
-                return Err(failed(proof, code, Some(failure.error.into()), body));
+                let own_fault = failure.error.is_own_fault();
+                return Err(Failed {
+                    own_fault,
+                    ..failed(proof, code, Some(failure.error.into()), body)
+                });
             }
         };
         if let Some(leaving) = leaving {
@@ -157,6 +164,7 @@ impl Call {
         let body = failed.body.or(copy);
         let failure = attempt::Failure {
             proof: failed.proof,
+            own_fault: failed.own_fault,
             replayable: body.is_some(),
             refused_here_before: failed.proof == Proof::NotProcessed
                 && self.tried.contains(&failed.endpoint),

@@ -90,6 +90,7 @@ impl fmt::Display for CallFailed {
         match self.stop {
             None => Ok(()),
             Some(Stop::Off) => f.write_str(" (failover is switched off)"),
+            Some(Stop::Request) => f.write_str(" (not repeated: the request itself is at fault)"),
             Some(Stop::MayHaveRun) => f.write_str(" (not repeated: not declared idempotent)"),
             Some(Stop::BodyGone) => f.write_str(" (not repeated: its body is gone)"),
             Some(Stop::Attempts) => write!(f, " (given up after {} attempts)", self.placed),

@@ -170,6 +170,28 @@ async fn what_may_have_run_is_not_repeated_unless_declared() {
 }
 
 #[tokio::test]
+async fn a_request_that_cannot_be_sent_is_placed_once() {
+    let nodes = [Node::start("a", None).await, Node::start("b", None).await];
+    let target = direct(&nodes.each_ref().map(|node| node.address));
+    let log = Log::default();
+    let builder = log.hub().channel_builder(&target);
+    let builder = builder.idempotent("/greeter.v1.Greeter/Hello");
+    let channel = builder.build().expect("a target");
+    ready(&channel).await;
+    let mut request = tonic::Request::new(HelloRequest::default());
+    // RFC 9113, 8.2.2: not in HTTP/2.
+    let value = "keep-alive".parse().expect("a value");
+    request.metadata_mut().insert("connection", value);
+    let mut client = GreeterClient::new(channel.clone());
+    let status = client.hello(request).await.expect_err("cannot be sent");
+    assert_eq!(status.code(), Code::Internal);
+    let failed = failure(&status);
+    assert_eq!((failed.stop, failed.placed), (Some(Stop::Request), 1));
+    assert_eq!(failed.proof, Proof::NeverLeft);
+    assert_eq!(log.replaced(), 0);
+}
+
+#[tokio::test]
 async fn an_applications_unavailable_is_an_answer() {
     let (a, b) = (Node::start("a", None).await, Node::start("b", None).await);
     a.facts.act(Deed::Unavailable);
