@@ -80,8 +80,12 @@ fn style(template: &str) -> ProgressStyle {
 }
 
 fn headline(progress: &Progress) -> String {
+    let killed = match progress.failed_since_kill {
+        0 => String::new(),
+        killed => format!(" (and {killed} around the kill)"),
+    };
     format!(
-        "{:5.1} s  {:5.0} calls/s  {} failed  {}",
+        "{:5.1} s  {:5.0} calls/s  {} failed{killed}  {}",
         progress.elapsed.as_secs_f64(),
         progress.calls_per_second,
         progress.failed,

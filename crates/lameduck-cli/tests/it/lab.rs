@@ -167,14 +167,18 @@ fn total(report: &serde_json::Value) -> Option<u64> {
 #[test]
 fn options_without_sense_are_told() {
     let scratch = Scratch::new("usage");
-    let check = |arguments: &[&str], part: &str| {
-        let output = lab(Path::new(LAMEDUCK), &scratch, arguments)
-            .output()
-            .unwrap();
+    let check = |arguments: &[&str], code: i32, part: &str| {
+        let mut command = Command::new(LAMEDUCK);
+        let command = command.arg("lab").args(arguments);
+        let output = command.env("TMPDIR", &scratch.path).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_eq!(output.status.code(), Some(code), "{said}");
         assert!(said.contains(part), "{said}");
+        assert!(scratch.is_empty());
     };
-    check(&["--callers", "0"], "--callers");
-    check(&["--sabotage", "everything"], "permit-at-head");
+    check(&["--callers", "0"], 2, "--callers");
+    check(&["--sabotage", "everything"], 2, "permit-at-head");
+    check(&["--registry", "nonsense"], 2, "nonsense");
+    let nobody = "etcd://127.0.0.1:1";
+    check(&["--registry", nobody], 22, nobody);
 }

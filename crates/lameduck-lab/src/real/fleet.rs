@@ -18,7 +18,7 @@ use super::control::Word;
 use super::error::{LabError, doing};
 use super::home::Home;
 use super::ledger::Source;
-use super::limits::TICK;
+use super::limits::{REACH_MAX, TICK};
 use super::options::{Options, Registry};
 use super::plan::Plan;
 use super::ports;
@@ -88,7 +88,10 @@ impl Fleet {
         self.published = match &self.options.registry {
             Registry::Development => Some(self.start_development().await?),
             Registry::Etcd => Some(self.start_etcd().await?),
-            Registry::At(target) => Some(target.clone()),
+            Registry::At(target) => {
+                reach(target).await?;
+                Some(target.clone())
+            }
             Registry::None => None,
         };
         Ok(())
@@ -309,4 +312,19 @@ impl Place {
             process: None,
         }
     }
+}
+
+/// An error where nobody listens at any address of the registry that `published` names.
+async fn reach(published: &str) -> Result<(), LabError> {
+    let usage =
+        |error: &dyn std::fmt::Display| LabError::Usage(format!("--registry {published}: {error}"));
+    let target: Target = published.parse().map_err(|error| usage(&error))?;
+    for address in target.addresses().map_err(|error| usage(&error))? {
+        let connect = tokio::net::TcpStream::connect(address.to_string());
+        if let Ok(Ok(_)) = tokio::time::timeout(REACH_MAX, connect).await {
+            return Ok(());
+        }
+    }
+    let what = format!("--registry {published}: nobody listens there; start it, or name another");
+    Err(LabError::Missing(what))
 }

@@ -31,6 +31,8 @@ pub const KILL_NOTICED: Duration = Duration::from_millis(250);
 
 /// How often the lab reads what its children have written.
 pub const TICK: Duration = Duration::from_millis(20);
+/// For a registry that is said to be there to accept a connection.
+pub const REACH_MAX: Duration = Duration::from_secs(3);
 /// For all servers to come up, and for all callers to find them.
 pub const READY_MAX: Duration = Duration::from_secs(15);
 /// From the word to start to the first call: the word must have arrived by then.

@@ -14,8 +14,10 @@ pub struct Progress {
     pub steps: u64,
     /// Calls a second that ended well, over the last second or so.
     pub calls_per_second: f64,
-    /// Calls that did not end well, so far.
+    /// Calls that did not end well, up to the kill.
     pub failed: u64,
+    /// Calls that did not end well since: the judge will tell which of them the kill excuses.
+    pub failed_since_kill: u64,
     /// One for each server.
     pub rows: Vec<Row>,
     /// What is being done.

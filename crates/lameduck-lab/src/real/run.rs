@@ -80,6 +80,8 @@ struct Lab<'a> {
     plan: Plan,
     history: History,
     problems: Vec<String>,
+    /// Calls that had not ended well when a server was killed.
+    lost_before_kill: Option<u64>,
     /// The server that may end now.
     leaving: Option<u16>,
     meter: Meter,
@@ -106,6 +108,7 @@ impl<'a> Lab<'a> {
             plan,
             history,
             problems: Vec::new(),
+            lost_before_kill: None,
             leaving: None,
             meter: Meter::default(),
             shown: Timestamp::ZERO,
@@ -184,6 +187,7 @@ impl<'a> Lab<'a> {
     async fn kill(&mut self, server: u16) -> Result<(), LabError> {
         let life = self.life_of(server)?;
         self.leaving = Some(server);
+        self.lost_before_kill = Some(self.books.ledger.ended.1);
         let at = self.fleet.signal(server, Signal::KILL)?;
         self.history.kills.push(Kill { server, life, at });
         while self.fleet.wait(server, TICK).await?.is_none() {
@@ -194,7 +198,7 @@ impl<'a> Lab<'a> {
 
     /// When the process was gone; one that does not go is killed, and that is a problem.
     async fn await_exit(&mut self, server: u16, life: Life) -> Result<Timestamp, LabError> {
-        let most = clock::now() + EXIT_MAX;
+        let mut most = clock::now() + EXIT_MAX;
         let doing = format!("rolling server {server}");
         loop {
             if let Some(status) = self.fleet.wait(server, TICK).await? {
@@ -212,6 +216,7 @@ impl<'a> Lab<'a> {
                 let problem =
                     format!("server {server} (life {life}) was not gone after {seconds} s");
                 self.problems.push(problem);
+                most = Timestamp::MAX;
             }
         }
     }
@@ -317,6 +322,7 @@ impl<'a> Lab<'a> {
             phase: self.phase(server),
             calls_per_second: self.meter.started(server),
         };
+        let failed = self.lost_before_kill.unwrap_or(self.books.ledger.ended.1);
         let start = self.plan.start();
         let is_started = start > Timestamp::ZERO;
         Progress {
@@ -328,7 +334,8 @@ impl<'a> Lab<'a> {
             steps_done: (self.history.drains.len() + self.history.kills.len()) as u64,
             steps: rolls + 1,
             calls_per_second: self.meter.ended(),
-            failed: self.books.ledger.ended.1,
+            failed,
+            failed_since_kill: self.books.ledger.ended.1 - failed,
             rows: (0..).zip(&self.fleet.places).map(row).collect(),
             doing: doing.to_owned(),
         }
