@@ -11,7 +11,12 @@ pub(super) trait Atomic {
     fn fetch_add(&self, value: u64, order: Ordering) -> u64;
     fn fetch_sub(&self, value: u64, order: Ordering) -> u64;
     fn fetch_or(&self, value: u64, order: Ordering) -> u64;
-    fn fetch_and(&self, value: u64, order: Ordering) -> u64;
+    fn fetch_update(
+        &self,
+        set: Ordering,
+        fetch: Ordering,
+        change: impl FnMut(u64) -> Option<u64>,
+    ) -> Result<u64, u64>;
 }
 
 macro_rules! atomic {
@@ -32,8 +37,13 @@ macro_rules! atomic {
             fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
                 <$type>::fetch_or(self, value, order)
             }
-            fn fetch_and(&self, value: u64, order: Ordering) -> u64 {
-                <$type>::fetch_and(self, value, order)
+            fn fetch_update(
+                &self,
+                set: Ordering,
+                fetch: Ordering,
+                change: impl FnMut(u64) -> Option<u64>,
+            ) -> Result<u64, u64> {
+                <$type>::fetch_update(self, set, fetch, change)
             }
         }
     };
@@ -109,12 +119,12 @@ impl<A: Atomic> Word<A> {
 
     /// Opens again. False where a drain has begun; the gate stays closed then.
     pub(super) fn reopen(&self) -> bool {
-        // Between a look and a clear a drain could begin: clear first, and close again if it had.
-        let drained = self.0.fetch_and(!CLOSED, Ordering::AcqRel) & DRAINED != 0;
-        if drained {
-            self.close();
-        }
-        !drained
+        // Looks and clears in one step: whoever knocks during a drain must not find it open.
+        let open = |word| (word & DRAINED == 0).then_some(word & !CLOSED);
+        let reopened = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, open);
+        reopened.is_ok()
     }
 }
 
@@ -214,6 +224,21 @@ mod tests {
                 };
             assert!(!waiting || woken, "a missed wake-up waits for ever");
             assert_eq!(word.count(), 0);
+        });
+    }
+
+    #[test]
+    fn nobody_is_let_in_by_a_reopen_that_comes_after_a_drain() {
+        loom::model(|| {
+            let word: Model = Arc::new(Word::new());
+            assert!(word.begin_drain());
+            let other = {
+                let word = Arc::clone(&word);
+                thread::spawn(move || word.reopen())
+            };
+            let (admitted, _) = visit(&word);
+            assert!(!admitted, "a drain refuses to its end");
+            assert!(!other.join().expect("no panic"));
         });
     }
 
