@@ -14,6 +14,7 @@ use lameduck_core::name::{Address, Host};
 use lameduck_registry::driver::drive;
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel};
 use tokio::sync::watch as watch_channel;
+use tokio::time::timeout;
 
 use super::connection::{Connection, DialConfig, Slot};
 use super::directory::{Message, Shared};
@@ -319,8 +320,16 @@ async fn dial(address: &Address, config: &DialConfig) -> Result<Connection, Stri
             return dialled.map_err(|error| error.to_string());
         }
     };
-    let found = tokio::net::lookup_host((name.as_str(), address.port()))
+    // The system's resolver waits far longer for a name server that is away than a dial may take.
+    let lookup = tokio::net::lookup_host((name.as_str(), address.port()));
+    let found = timeout(config.deadline, lookup)
         .await
+        .map_err(|_| {
+            format!(
+                "{name} cannot be looked up: no answer in {:?}",
+                config.deadline
+            )
+        })?
         .map_err(|error| format!("{name} cannot be looked up: {error}"))?;
     let mut why = format!("{name} has no address");
     for socket in found {
