@@ -60,6 +60,10 @@ struct Message {
 impl Message {
     fn note(&mut self, frames: &mut VecDeque<Frame<Bytes>>, frame: Frame<Bytes>) {
         if let Some(data) = frame.data_ref() {
+            if data.is_empty() {
+                // A peer may send them without end; kept, they would add up.
+                return;
+            }
             let missing = PREFIX - self.prefix.len();
             self.prefix.extend(data.iter().take(missing));
             self.bytes += data.len();
@@ -117,5 +121,14 @@ mod tests {
         assert!(!enough(&[b"\0\0\0", b"\0\x02", b"a"]));
         assert!(enough(&[b"\0\0\0", b"\0\x02", b"ab"]));
         assert!(enough(&[b"\0\0\0\0\0"]));
+    }
+
+    #[test]
+    fn empty_frames_are_not_kept() {
+        let (mut message, mut frames) = (Message::default(), VecDeque::new());
+        for _ in 0..100 {
+            message.note(&mut frames, Frame::data(Bytes::new()));
+        }
+        assert!(frames.is_empty() && !message.is_enough());
     }
 }

@@ -52,7 +52,8 @@ impl Outgoing {
             match Pin::new(&mut body).poll_frame(&mut cx) {
                 Poll::Ready(None) => return Self::whole(prefix),
                 Poll::Ready(Some(Ok(frame))) => {
-                    bytes += frame.data_ref().map_or(0, Bytes::len);
+                    // At least one, so that the taking ends with empty frames too.
+                    bytes += frame.data_ref().map_or(1, |data| data.len().max(1));
                     prefix.push_back(frame);
                 }
                 Poll::Ready(Some(Err(status))) => {
@@ -120,4 +121,17 @@ fn join(mut parts: Vec<Bytes>) -> Bytes {
         joined.extend_from_slice(&part);
     }
     joined.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_frames_without_end_are_streamed() {
+        let frame = || Ok::<_, tonic::Status>(Frame::data(Bytes::new()));
+        let frames = futures_util::stream::repeat_with(frame);
+        let body = tonic::body::Body::new(http_body_util::StreamBody::new(frames));
+        assert!(matches!(Outgoing::take(body, 16), Outgoing::Streaming(_)));
+    }
 }
