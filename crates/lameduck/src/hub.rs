@@ -177,13 +177,6 @@ impl Hub {
         let target: Target = text.parse()?;
         let registry_key = registry_key(&target);
         let service = target.service().cloned();
-        let mut state = self.handle.lock();
-        let registry = match state.registries.get(&registry_key).and_then(Weak::upgrade) {
-            Some(registry) => registry,
-            None => self.handle.schemes.connect(&target)?,
-        };
-        let weak = Arc::downgrade(&registry);
-        state.registries.insert(registry_key.clone(), weak);
         let subscribed = match &service {
             Some(service) => service.clone(),
             // A list of addresses is the same whatever it is asked for.
@@ -194,6 +187,13 @@ impl Hub {
                 });
             }
         };
+        let mut state = self.handle.lock();
+        let registry = match state.registries.get(&registry_key).and_then(Weak::upgrade) {
+            Some(registry) => registry,
+            None => self.handle.schemes.connect(&target)?,
+        };
+        let weak = Arc::downgrade(&registry);
+        state.registries.insert(registry_key.clone(), weak);
         let subject = Subject {
             registry,
             registry_key,
@@ -309,8 +309,12 @@ impl HubHandle {
         let now = self.clock.now();
         let scope = scope(registry, incarnation);
         let mut state = self.lock();
+        // Registries at hand come and go, each with tombstones of its own.
+        state.tombstones.retain(|_, tombstones| {
+            tombstones.expire(now);
+            !tombstones.is_empty()
+        });
         let tombstones = state.tombstones.entry(scope.clone()).or_default();
-        tombstones.expire(now);
         let _ = tombstones.insert(now, incarnation, source);
         for followed in state.directories.values() {
             let concerned = scope.as_ref().is_none_or(|only| *only == followed.registry);
@@ -461,5 +465,36 @@ impl HubBuilder {
 impl fmt::Debug for HubBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HubBuilder").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lameduck_core::limits::TOMBSTONE_TTL;
+
+    #[test]
+    fn a_target_without_a_service_is_refused_before_anything_is_connected() {
+        let mut schemes = Schemes::new();
+        let connect = Arc::new(|_: &Target| panic!("there is nothing to follow"));
+        let added = schemes.register("test", "this test", connect);
+        added.expect("the only scheme");
+        let hub = Hub::builder().schemes(schemes).build();
+        let error = hub.channel("test://h:1").expect_err("no service");
+        assert!(matches!(error, TargetError::NoService { .. }), "{error}");
+        assert!(error.to_string().contains("test://h:1?key="), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn registries_that_are_gone_leave_nothing_behind() {
+        let hub = Hub::new();
+        let (source, handle) = (ClosingSource::Mark, &hub.handle);
+        for number in 0..3 {
+            let registry = format!("at hand {number}");
+            handle.closing(&registry, Incarnation::Lease(number), source);
+            assert!(handle.knows(&registry, Incarnation::Lease(number), source));
+            tokio::time::advance(TOMBSTONE_TTL).await;
+        }
+        assert_eq!(handle.lock().tombstones.len(), 1, "the last one's");
     }
 }

@@ -147,6 +147,12 @@ impl Tombstones {
             .map(|(&(since, _), ())| since + TOMBSTONE_TTL)
     }
 
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.stones.is_empty()
+    }
+
     /// All of them, in a fixed order.
     pub fn iter(&self) -> impl Iterator<Item = &Tombstone> {
         self.stones.values()
