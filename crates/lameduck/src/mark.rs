@@ -9,6 +9,8 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use lameduck_core::instance::Life;
 use lameduck_core::limits::MARK_BYTES_MAX;
 
+/// How the names of all marks begin.
+const PREFIX: &str = "lameduck-";
 /// `lameduck-life: <life>; s=<service>[,…]`: who answers.
 pub const LIFE: HeaderName = HeaderName::from_static("lameduck-life");
 /// `lameduck-closing: <life>`: this life is leaving.
@@ -72,9 +74,18 @@ pub fn life(headers: &HeaderMap, name: &HeaderName) -> Option<Life> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok()
 }
 
+/// Whether there may be a mark: a glance at the names, for the many heads that carry none.
+#[must_use]
+pub fn is_marked(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| name.as_str().starts_with(PREFIX))
+}
+
 /// Takes all three marks away. True where there was one.
 pub fn strip(headers: &mut HeaderMap) -> bool {
     let mut any = false;
+    if !is_marked(headers) {
+        return any;
+    }
     for name in [&LIFE, &CLOSING, &REFUSED] {
         any |= headers.remove(name).is_some();
     }
@@ -144,6 +155,17 @@ mod tests {
         }
         let long = HeaderValue::try_from("a".repeat(MARK_BYTES_MAX + 1)).expect("ASCII");
         assert_eq!(Identity::from_value(&long), None);
+    }
+
+    #[test]
+    fn every_mark_is_seen_at_a_glance() {
+        for name in [LIFE, CLOSING, REFUSED] {
+            let mut headers = HeaderMap::new();
+            headers.insert("content-type", HeaderValue::from_static("application/grpc"));
+            assert!(!is_marked(&headers));
+            headers.insert(name, life_value(a_life()));
+            assert!(is_marked(&headers));
+        }
     }
 
     #[test]

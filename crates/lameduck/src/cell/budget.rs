@@ -24,7 +24,10 @@ impl SharedBudget {
     /// Notes a call.
     pub(crate) fn deposit(&self, now: Timestamp) {
         let second = now.as_nanos() / SECOND;
-        if self.second.swap(second, Ordering::Relaxed) != second {
+        // Looked at first: most calls find nothing to change.
+        if self.second.load(Ordering::Relaxed) != second
+            && self.second.swap(second, Ordering::Relaxed) != second
+        {
             let earlier = Timestamp::from_nanos(now.as_nanos().saturating_sub(SECOND));
             drop(self.settled(earlier));
         }

@@ -86,6 +86,9 @@ impl Link {
     /// Reads the marks of a head or of trailers, and takes them away. True where this is a refusal
     /// to be believed.
     pub(super) fn read(&self, headers: &mut HeaderMap) -> bool {
+        if !mark::is_marked(headers) {
+            return false;
+        }
         if let Some(value) = headers.get(&mark::LIFE) {
             match Identity::from_value(value) {
                 Some(identity) => self.identified(&identity, value),

@@ -131,8 +131,10 @@ fn uri(path: Option<&PathAndQuery>, authority: &Authority) -> Uri {
     Uri::from_parts(parts).expect("scheme, authority and path are what a URI needs")
 }
 
-fn say_who(headers: &mut HeaderMap) {
+/// Says what this side is, where it has not been said yet.
+pub(in crate::consumer) fn say_who(headers: &mut HeaderMap) {
     let value = match headers.get(USER_AGENT) {
+        Some(said) if said.as_bytes().ends_with(AGENT.as_bytes()) => return,
         None => HeaderValue::from_static(AGENT),
         Some(theirs) => {
             let both = [theirs.as_bytes(), b" ", AGENT.as_bytes()].concat();
@@ -166,5 +168,7 @@ mod tests {
         headers.insert(USER_AGENT, HeaderValue::from_static("shop/2"));
         say_who(&mut headers);
         assert_eq!(headers[USER_AGENT], format!("shop/2 {AGENT}"));
+        say_who(&mut headers);
+        assert_eq!(headers[USER_AGENT], format!("shop/2 {AGENT}"), "once");
     }
 }

@@ -46,15 +46,15 @@ impl Outgoing {
     pub fn take(mut body: tonic::body::Body, whole_max: usize) -> Self {
         // Nothing can be missed: whoever polls the rest registers a waker of its own.
         let mut cx = Context::from_waker(Waker::noop());
-        let mut prefix = VecDeque::new();
+        let mut prefix = Prefix::default();
         let mut bytes = 0;
         while bytes <= whole_max {
             match Pin::new(&mut body).poll_frame(&mut cx) {
-                Poll::Ready(None) => return Self::whole(prefix),
+                Poll::Ready(None) => return prefix.whole(),
                 Poll::Ready(Some(Ok(frame))) => {
                     // At least one, so that the taking ends with empty frames too.
                     bytes += frame.data_ref().map_or(1, |data| data.len().max(1));
-                    prefix.push_back(frame);
+                    prefix.push(frame);
                 }
                 Poll::Ready(Some(Err(status))) => {
                     // Its own error must reach the peer as a reset, after what came before it.
@@ -64,7 +64,10 @@ impl Outgoing {
                 Poll::Pending => break,
             }
         }
-        Self::Streaming(Streaming { prefix, rest: body })
+        Self::Streaming(Streaming {
+            prefix: prefix.into_frames(),
+            rest: body,
+        })
     }
 
     /// A copy for another attempt; `None` where the body can be sent only once. Data is shared,
@@ -87,20 +90,67 @@ impl Outgoing {
             Self::Streaming(_) => false,
         }
     }
+}
 
-    fn whole(frames: VecDeque<Frame<Bytes>>) -> Self {
-        let mut parts = Vec::with_capacity(1);
-        let mut trailers = None;
-        for frame in frames {
-            match frame.into_data() {
-                Ok(data) => parts.push(data),
-                Err(frame) => trailers = frame.into_trailers().ok().map(Box::new),
-            }
+/// The frames that were taken. A unary body has one, for which nothing is allocated.
+#[derive(Default)]
+struct Prefix {
+    first: Option<Frame<Bytes>>,
+    more: VecDeque<Frame<Bytes>>,
+}
+
+impl Prefix {
+    fn push(&mut self, frame: Frame<Bytes>) {
+        if self.first.is_none() {
+            self.first = Some(frame);
+        } else {
+            self.more.push_back(frame);
         }
-        Self::Whole {
-            data: join(parts),
-            trailers,
+    }
+
+    fn into_frames(self) -> VecDeque<Frame<Bytes>> {
+        let mut frames = self.more;
+        if let Some(first) = self.first {
+            frames.push_front(first);
         }
+        frames
+    }
+
+    /// The body, of which these are all frames.
+    fn whole(self) -> Outgoing {
+        if let Self {
+            first: Some(first),
+            more,
+        } = self
+        {
+            return match first.into_data() {
+                Ok(data) if more.is_empty() => Outgoing::Whole {
+                    data,
+                    trailers: None,
+                },
+                Ok(data) => joined(std::iter::once(Frame::data(data)).chain(more)),
+                Err(frame) => joined(std::iter::once(frame).chain(more)),
+            };
+        }
+        Outgoing::Whole {
+            data: Bytes::new(),
+            trailers: None,
+        }
+    }
+}
+
+fn joined(frames: impl Iterator<Item = Frame<Bytes>>) -> Outgoing {
+    let mut parts = Vec::new();
+    let mut trailers = None;
+    for frame in frames {
+        match frame.into_data() {
+            Ok(data) => parts.push(data),
+            Err(frame) => trailers = frame.into_trailers().ok().map(Box::new),
+        }
+    }
+    Outgoing::Whole {
+        data: join(parts),
+        trailers,
     }
 }
 
