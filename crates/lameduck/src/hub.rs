@@ -172,6 +172,10 @@ impl Hub {
         self.handle.ignored_marks.count()
     }
 
+    pub(crate) fn handle(&self) -> Arc<HubHandle> {
+        Arc::clone(&self.handle)
+    }
+
     /// The directory for a target, shared by all channels to it.
     pub(crate) fn directory(&self, text: &str) -> Result<Arc<Directory>, TargetError> {
         let target: Target = text.parse()?;

@@ -18,12 +18,12 @@ use tonic::body::Body;
 use super::Directory;
 use super::body::AnswerBody;
 use super::channel::Options;
-use super::connection::Outgoing;
+use super::connection::{Outgoing, say_who};
 use super::directory::Shared;
 use super::error::{self, CallFailed};
 use super::gather::gather;
 use super::link::Unanswered;
-use super::pick::{Pick, Place, pick};
+use super::pick::{Pick, Place};
 use crate::deadline::{self, GRPC_TIMEOUT};
 
 /// Runs one call. Its deadline stands over everything: choice, waiting, attempts and the answer.
@@ -69,7 +69,9 @@ struct Failed {
 }
 
 impl Call {
-    fn new(directory: Arc<Directory>, options: Arc<Options>, head: Parts) -> Self {
+    fn new(directory: Arc<Directory>, options: Arc<Options>, mut head: Parts) -> Self {
+        // Here, where the map has room, and not in each attempt's copy of it, which has none.
+        say_who(&mut head.headers);
         let deadline = deadline::parse(&head.headers).map(|time| {
             let far = Duration::from_secs(365 * 24 * 3600);
             Instant::now() + time.min(far)
@@ -192,7 +194,7 @@ impl Call {
     /// A place to send it to: at once where there is one.
     async fn place(&mut self) -> Result<Place, tonic::Status> {
         if let Pick::Place(place) = self.look() {
-            return Ok(*place);
+            return Ok(place);
         }
         let place = self.wait_for_place().await?;
         self.say_remaining();
@@ -211,18 +213,8 @@ impl Call {
         })
     }
 
-    /// Chooses from the view as it is when the choice is made: one that was made from an older view
-    /// is not used, so that nobody goes where the directory has just said not to go.
     fn look(&self) -> Pick {
-        let shared = self.shared();
-        loop {
-            let view = shared.view.load();
-            let turn = shared.waiters.turn();
-            let picked = pick(&view, self.options.policy, turn, &self.tried);
-            if Arc::ptr_eq(&view, &shared.view.load()) {
-                return picked;
-            }
-        }
+        self.shared().pick(self.options.policy, &self.tried)
     }
 
     async fn wait_for_place(&self) -> Result<Place, tonic::Status> {
@@ -233,7 +225,7 @@ impl Call {
             let changed = waiting.changed();
             let mut full = false;
             match self.look() {
-                Pick::Place(place) => return Ok(*place),
+                Pick::Place(place) => return Ok(place),
                 Pick::Full(endpoint) => {
                     full = true;
                     endpoint.input(lameduck_core::endpoint::Input::Full);

@@ -71,6 +71,25 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// What a directory shares, and where its task hears what it is told.
+    pub(super) fn new(
+        hub: Arc<HubHandle>,
+        registry: String,
+        service: Option<ServiceName>,
+    ) -> (Arc<Self>, UnboundedReceiver<Message>) {
+        let (inbox, messages) = unbounded_channel();
+        let shared = Arc::new(Self {
+            view: ArcSwap::default(),
+            waiters: Waiters::default(),
+            budget: SharedBudget::default(),
+            service,
+            registry,
+            hub,
+            inbox,
+        });
+        (shared, messages)
+    }
+
     /// Tells the task something.
     pub(crate) fn send(&self, message: Message) {
         // Nobody listens where the directory has ended, and nobody chooses from it.
@@ -114,16 +133,7 @@ impl Directory {
         subject: Subject,
         tombstones: core::Tombstones,
     ) -> Self {
-        let (inbox, messages) = unbounded_channel();
-        let shared = Arc::new(Shared {
-            view: ArcSwap::default(),
-            waiters: Waiters::default(),
-            budget: SharedBudget::default(),
-            service: subject.service.clone(),
-            registry: subject.registry_key,
-            hub,
-            inbox,
-        });
+        let (shared, messages) = Shared::new(hub, subject.registry_key, subject.service.clone());
         let subscription = subject.registry.subscribe(&subject.subscribed);
         let feed = tokio::spawn(feed(subscription, shared.inbox.clone()));
         let machine = core::Directory::new(subject.service, tombstones);

@@ -12,7 +12,9 @@ use lameduck_core::instance::Incarnation;
 use lameduck_core::machine::Ticket;
 use lameduck_core::name::{Address, Host};
 use lameduck_registry::driver::drive;
-use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{
+    UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel,
+};
 use tokio::sync::watch as watch_channel;
 use tokio::time::timeout;
 
@@ -47,8 +49,25 @@ impl Endpoint {
         address: Address,
         incarnation: Incarnation,
     ) -> Arc<Self> {
+        let (endpoint, inputs) = Self::without_task(directory, id, address, incarnation);
+        let hub = &endpoint.directory.hub;
+        let machine = Machine::new(hub.seed());
+        let clock = hub.clock();
+        let mut effects = Effects::new(Arc::clone(&endpoint), endpoint.inbox.downgrade());
+        tokio::spawn(async move {
+            drive(machine, clock, inputs, |output| effects.perform(output)).await;
+        });
+        endpoint
+    }
+
+    /// A new endpoint that nobody connects, and what it is told.
+    fn without_task(
+        directory: Arc<Shared>,
+        id: EndpointId,
+        address: Address,
+        incarnation: Incarnation,
+    ) -> (Arc<Self>, UnboundedReceiver<Input>) {
         let (inbox, inputs) = unbounded_channel();
-        let weak = inbox.downgrade();
         let endpoint = Arc::new(Self {
             id,
             address,
@@ -60,13 +79,19 @@ impl Endpoint {
             closing: watch_channel::Sender::new(false),
             inbox,
         });
-        let hub = &endpoint.directory.hub;
-        let machine = Machine::new(hub.seed());
-        let clock = hub.clock();
-        let mut effects = Effects::new(Arc::clone(&endpoint), weak);
-        tokio::spawn(async move {
-            drive(machine, clock, inputs, |output| effects.perform(output)).await;
-        });
+        (endpoint, inputs)
+    }
+
+    /// A new endpoint that has this connection for ever.
+    pub(super) fn fixed(
+        directory: Arc<Shared>,
+        id: EndpointId,
+        address: Address,
+        connection: Connection,
+    ) -> Arc<Self> {
+        let (endpoint, _) = Self::without_task(directory, id, address, Incarnation::Unknown);
+        let link = Link::new(Arc::clone(&endpoint), connection);
+        endpoint.links.store(Arc::new(vec![Arc::new(link)]));
         endpoint
     }
 

@@ -8,6 +8,8 @@
 //! ```
 
 pub mod connection;
+#[doc(hidden)]
+pub mod workbench;
 
 mod body;
 mod call;

@@ -9,7 +9,7 @@ use lameduck_core::rng::mix;
 
 use super::Policy;
 use super::connection::Slot;
-use super::directory::View;
+use super::directory::{Shared, View};
 use super::endpoint::Endpoint;
 use super::link::Link;
 
@@ -46,27 +46,41 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) enum Pick {
     /// A place.
-    Place(Box<Place>),
+    Place(Place),
     /// All that could take it have no stream free; this one may be given another connection.
     Full(Arc<Endpoint>),
     /// Nothing can take it now.
     Nothing,
 }
 
+impl Shared {
+    /// Chooses from the view as it is when the choice is made: one that was made from an older view
+    /// is not used, so that nobody goes where the directory has just said not to go.
+    pub(super) fn pick(&self, policy: Policy, tried: &[EndpointId]) -> Pick {
+        loop {
+            let view = self.view.load();
+            let picked = pick(&view, policy, self.waiters.turn(), tried);
+            if Arc::ptr_eq(&view, &self.view.load()) {
+                return picked;
+            }
+        }
+    }
+}
+
+/// The choice that nearly every call makes, without the taking.
+pub(super) fn likely(view: &View, policy: Policy, turn: u64) -> Option<&Arc<Endpoint>> {
+    Group::ready(view).likely(policy, turn, &[])
+}
+
 /// Chooses among the ready; among those that are closing or unlisted only where none is ready.
 /// Endpoints that have failed this very call come after all others of their tier.
-pub(super) fn pick(view: &View, policy: Policy, turn: u64, tried: &[EndpointId]) -> Pick {
-    let ready = Group {
-        members: &view.ready,
-        wanted: |endpoint| !endpoint.cell.is_withheld(),
-        tier: Tier::Ready,
-    };
+fn pick(view: &View, policy: Policy, turn: u64, tried: &[EndpointId]) -> Pick {
     let spare = Group {
         members: &view.spare,
         wanted: |_| true,
         tier: Tier::LastResort,
     };
-    for group in [ready, spare] {
+    for group in [Group::ready(view), spare] {
         match group.pick(policy, turn, tried) {
             Pick::Nothing => {}
             found => return found,
@@ -81,35 +95,59 @@ struct Group<'a> {
     tier: Tier,
 }
 
-impl Group<'_> {
+impl<'a> Group<'a> {
+    fn ready(view: &'a View) -> Self {
+        Self {
+            members: &view.ready,
+            wanted: |endpoint| !endpoint.cell.is_withheld(),
+            tier: Tier::Ready,
+        }
+    }
+
     fn pick(&self, policy: Policy, turn: u64, tried: &[EndpointId]) -> Pick {
+        let wanted = |endpoint: &Endpoint| (self.wanted)(endpoint);
         let untried = |endpoint: &Endpoint| !tried.contains(&endpoint.id);
+        // Nearly every choice has room. It is seen by taking it: to look at the connections of both
+        // that were drawn costs more than all the rest, and the more the more instances there are.
+        let likely = self.likely(policy, turn, tried);
+        if let Some(place) = likely.and_then(|endpoint| self.take(endpoint)) {
+            return Pick::Place(place);
+        }
         // Each round that finds a member whose room is gone by now, or which has just said that it
         // is closing, has lost a race; so many are lost only where there is none.
         for _ in 0..=self.members.len() {
-            let roomy = |endpoint: &Endpoint| (self.wanted)(endpoint) && endpoint.has_room();
+            let roomy = |endpoint: &Endpoint| wanted(endpoint) && endpoint.has_room();
             let chosen = self
                 .choose(policy, turn, |one| roomy(one) && untried(one))
                 .or_else(|| self.choose(policy, turn, roomy));
             let Some(endpoint) = chosen else {
                 break;
             };
-            if let Some((link, slot)) = endpoint.reserve()
-                && (self.wanted)(endpoint)
-            {
-                return Pick::Place(Box::new(Place {
-                    link,
-                    slot,
-                    in_flight: InFlight::begin(Arc::clone(endpoint)),
-                    tier: self.tier,
-                }));
+            if let Some(place) = self.take(endpoint) {
+                return Pick::Place(place);
             }
         }
-        let usable = |endpoint: &Endpoint| (self.wanted)(endpoint) && endpoint.is_usable();
+        let usable = |endpoint: &Endpoint| wanted(endpoint) && endpoint.is_usable();
         match self.choose(policy, turn, usable) {
             Some(endpoint) => Pick::Full(Arc::clone(endpoint)),
             None => Pick::Nothing,
         }
+    }
+
+    fn likely(&self, policy: Policy, turn: u64, tried: &[EndpointId]) -> Option<&'a Arc<Endpoint>> {
+        self.choose(policy, turn, |endpoint| {
+            (self.wanted)(endpoint) && !tried.contains(&endpoint.id)
+        })
+    }
+
+    fn take(&self, endpoint: &Arc<Endpoint>) -> Option<Place> {
+        let (link, slot) = endpoint.reserve()?;
+        (self.wanted)(endpoint).then(|| Place {
+            link,
+            slot,
+            in_flight: InFlight::begin(Arc::clone(endpoint)),
+            tier: self.tier,
+        })
     }
 
     fn choose(
@@ -117,7 +155,7 @@ impl Group<'_> {
         policy: Policy,
         turn: u64,
         usable: impl Fn(&Endpoint) -> bool,
-    ) -> Option<&Arc<Endpoint>> {
+    ) -> Option<&'a Arc<Endpoint>> {
         let count = self.members.len();
         let usable = |index: usize| usable(&self.members[index]);
         let index = match policy {

@@ -31,6 +31,8 @@ use tokio::task::AbortHandle;
 
 use crate::cell::link::Link;
 
+pub(in crate::consumer) use call::say_who;
+
 pub use body::Body;
 pub use dial::{DialConfig, DialError, DialFailure};
 pub use failure::{CallError, Cause, Failure};
@@ -121,6 +123,20 @@ pub struct Slot {
 }
 
 impl Connection {
+    /// A connection that looks usable and leads nowhere: a call on it fails unsent.
+    pub(super) fn to_nowhere(address: SocketAddr, authority: Authority, streams_max: u32) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                link: Arc::new(Link::new(streams_max)),
+                send: ArcSwapOption::empty(),
+                task: tokio::spawn(std::future::pending::<()>()).abort_handle(),
+                authority,
+                address,
+                local: address,
+            }),
+        }
+    }
+
     /// Takes the right to open one stream. `None` where the connection is full, is going away, has
     /// been told to close or has ended: [`Connection::state`] tells which.
     #[must_use]
