@@ -95,8 +95,8 @@ fn headline(progress: &Progress) -> String {
 
 fn row_text(row: &Row) -> String {
     format!(
-        "server {:<2} {:<21} {:<9} {:5.0} calls/s",
-        row.server, row.address, row.phase, row.calls_per_second
+        "server {:<2} {:<21} {:<9} {:5.0} calls/s  {} failed",
+        row.server, row.address, row.phase, row.calls_per_second, row.failed
     )
 }
 

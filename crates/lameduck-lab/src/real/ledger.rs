@@ -130,6 +130,8 @@ pub struct Ledger {
     pub stopped: BTreeMap<u16, u32>,
     /// Calls started by each server, whatever its life.
     pub started_by: BTreeMap<u16, u64>,
+    /// Calls that were last placed at each server and did not end well, so far.
+    pub failed_at: BTreeMap<u16, u64>,
     /// Calls that have ended well, and calls that have not, so far.
     pub ended: (u64, u64),
 }
@@ -310,7 +312,13 @@ impl Ledger {
     fn ended(&mut self, id: CallId, end: End) {
         match end {
             End::Answered { .. } => self.ended.0 += 1,
-            _ => self.ended.1 += 1,
+            _ => {
+                self.ended.1 += 1;
+                let last = self.call(id).picked;
+                if let Some(account) = last.and_then(|life| self.lives.get(&life)) {
+                    *self.failed_at.entry(account.server).or_default() += 1;
+                }
+            }
         }
         let call = self.call(id);
         if call.end == End::Open {

@@ -416,6 +416,15 @@ mod tests {
     }
 
     #[test]
+    fn what_a_kill_lost_is_counted_where_it_was_placed() {
+        let run = Synthetic::clean(1);
+        let lost = verdict(&run).kills[0].failed_other;
+        let ledger = run.ledger();
+        assert_eq!(ledger.failed_at.get(&1), Some(&lost));
+        assert_eq!(ledger.failed_at.get(&0), None);
+    }
+
+    #[test]
     fn callers_that_stop_early_are_found() {
         let mut run = Synthetic::clean(1);
         let late = run.at(ms(2_900));

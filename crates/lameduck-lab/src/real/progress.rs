@@ -35,6 +35,8 @@ pub struct Row {
     pub phase: String,
     /// Calls a second that it started, over the last second or so.
     pub calls_per_second: f64,
+    /// Calls that were last placed there and did not end well, so far.
+    pub failed: u64,
 }
 
 /// Somebody who looks on.

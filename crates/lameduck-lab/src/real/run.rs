@@ -321,6 +321,13 @@ impl<'a> Lab<'a> {
             address: place.address,
             phase: self.phase(server),
             calls_per_second: self.meter.started(server),
+            failed: self
+                .books
+                .ledger
+                .failed_at
+                .get(&server)
+                .copied()
+                .unwrap_or(0),
         };
         let failed = self.lost_before_kill.unwrap_or(self.books.ledger.ended.1);
         let start = self.plan.start();

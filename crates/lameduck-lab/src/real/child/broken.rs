@@ -27,7 +27,7 @@ use super::work::Worker;
 use super::{ChildError, refused};
 
 /// How long the broken ones stay in Closing, where they do: less than a stream may take.
-const FLOOR: Duration = Duration::from_millis(200);
+const FLOOR: Duration = Duration::from_millis(100);
 /// How long they refuse, or serve, before they say anything.
 const SILENT: Duration = Duration::from_millis(300);
 /// When `no-closing` says the rest.
