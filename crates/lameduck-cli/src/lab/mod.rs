@@ -1,5 +1,6 @@
 //! `lameduck lab`: options in, a live view, a table or one JSON object, an exit code.
 
+mod compare;
 mod sim;
 mod table;
 mod view;
@@ -7,9 +8,12 @@ mod view;
 use std::io::Write;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use lameduck_lab::real::compare::{Compared, compare as run_compare};
 use lameduck_lab::real::error::LabError;
+use lameduck_lab::real::flavour::Flavour;
 use lameduck_lab::real::options::{Options, Registry};
+use lameduck_lab::real::progress::Onlooker;
 use lameduck_lab::real::report::Ending;
 use lameduck_lab::real::run::{Outcome, run as run_lab};
 use lameduck_lab::real::sabotage::Sabotage;
@@ -55,6 +59,13 @@ pub struct Arguments {
     /// Callers place no call twice, not even one that was handed back unsent.
     #[arg(long)]
     no_failover: bool,
+    /// Makes the same run on other libraries, too, each in its own fleet, and freezes a server and
+    /// holds the registry back in all of them.
+    #[arg(long, value_name = "WITH")]
+    compare: Option<Rival>,
+    /// After the kill, freezes a server for 3 s, then rolls one while the registry is held back.
+    #[arg(long)]
+    ordeals: bool,
     /// Writes all files of the run into this directory, and leaves them there.
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -65,6 +76,13 @@ pub struct Arguments {
 enum Other {
     /// Runs the production machines in simulated worlds made from seeds, in virtual time.
     Sim(sim::Arguments),
+}
+
+/// What a run can be compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Rival {
+    /// tonic's own server and channel: as documented, and hardened.
+    Tonic,
 }
 
 /// The one argument of a child.
@@ -86,7 +104,7 @@ pub fn run(arguments: Arguments) -> u8 {
     let outcome = match runtime {
         Ok(runtime) => {
             let mut view = view::view();
-            runtime.block_on(run_lab(options(arguments), view.as_mut()))
+            runtime.block_on(make(arguments, view.as_mut()))
         }
         Err(source) => Err(LabError::Io {
             doing: "starting the runtime".to_owned(),
@@ -94,7 +112,7 @@ pub fn run(arguments: Arguments) -> u8 {
         }),
     };
     match outcome {
-        Ok(outcome) => print(&outcome, is_json),
+        Ok(made) => print(&made.outcome, is_json),
         Err(error) => {
             eprintln!("lameduck lab: {error}");
             match error {
@@ -102,6 +120,19 @@ pub fn run(arguments: Arguments) -> u8 {
                 LabError::Missing(_) => exit::MISSING,
                 _ => exit::ERROR,
             }
+        }
+    }
+}
+
+async fn make(arguments: Arguments, onlooker: &mut dyn Onlooker) -> Result<Compared, LabError> {
+    let rival = arguments.compare;
+    let options = options(arguments);
+    match rival {
+        Some(Rival::Tonic) => run_compare(options, onlooker).await,
+        None => {
+            let outcome = run_lab(options, onlooker).await?;
+            let others = Vec::new();
+            Ok(Compared { outcome, others })
         }
     }
 }
@@ -127,6 +158,8 @@ fn options(arguments: Arguments) -> Options {
         registry: arguments.registry,
         sabotage: arguments.sabotage,
         failover: !arguments.no_failover,
+        flavour: Flavour::Lameduck,
+        ordeals: arguments.ordeals,
         keep: arguments.keep,
     }
 }

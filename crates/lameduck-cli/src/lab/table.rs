@@ -2,13 +2,15 @@
 
 use std::fmt::Write;
 
+use super::compare::compare;
 use lameduck_lab::real::report::{DrainReport, Ending, KillReport, Report};
 
 /// The whole table, with a last line that says how it ended.
 pub fn table(report: &Report) -> String {
     let mut out = String::new();
     drains(&mut out, &report.drains);
-    kills(&mut out, &report.kills);
+    kills(&mut out, "killed", &report.kills);
+    kills(&mut out, "frozen", &report.freezes);
     counts(&mut out, report);
     for reason in &report.invalid {
         line(&mut out, &format!("invalid: {reason}"));
@@ -18,6 +20,10 @@ pub fn table(report: &Report) -> String {
     }
     faults(&mut out, report);
     line(&mut out, verdict(report));
+    if let Some(others) = &report.compare {
+        line(&mut out, "");
+        out.push_str(&compare(report, others));
+    }
     out
 }
 
@@ -34,9 +40,11 @@ fn drains(out: &mut String, drains: &[DrainReport]) {
         line(
             out,
             &format!(
-                "  server {:<3} told to leave {:9.2}   {:>9}   {:5.1}   {:7.1}   {:9}   {:>3}",
+                "  server {:<3} told to leave {:>9}   {:>9}   {:5.1}   {:7.1}   {:9}   {:>3}",
                 drain.server,
-                drain.window_pick_ms,
+                drain
+                    .window_pick_ms
+                    .map_or("?".to_owned(), |ms| format!("{ms:.2}")),
                 directory.map_or("never".to_owned(), |ms| format!("{ms:.2}")),
                 drain.window_admit_ms,
                 drain.exit_ms,
@@ -47,7 +55,7 @@ fn drains(out: &mut String, drains: &[DrainReport]) {
             ),
         );
     }
-    let pick = spread(drains.iter().map(|drain| drain.window_pick_ms));
+    let pick = spread(drains.iter().filter_map(|drain| drain.window_pick_ms));
     let exit = spread(drains.iter().map(|drain| drain.exit_ms));
     line(
         out,
@@ -55,12 +63,12 @@ fn drains(out: &mut String, drains: &[DrainReport]) {
     );
 }
 
-fn kills(out: &mut String, kills: &[KillReport]) {
+fn kills(out: &mut String, what: &str, kills: &[KillReport]) {
     for kill in kills {
         line(
             out,
             &format!(
-                "  server {:<3} killed: {} in flight, of these lost {} idempotent and {} others, \
+                "  server {:<3} {what}: {} in flight; lost {} idempotent and {} others, \
                  started again {} idempotent",
                 kill.server,
                 kill.in_flight,

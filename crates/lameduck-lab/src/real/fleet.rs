@@ -16,6 +16,7 @@ use super::books::Books;
 use super::clock;
 use super::control::Word;
 use super::error::{LabError, doing};
+use super::flavour::Flavour;
 use super::home::Home;
 use super::ledger::Source;
 use super::limits::{REACH_MAX, TICK};
@@ -140,6 +141,7 @@ impl Fleet {
             registry: self.published.clone(),
             service: self.service.clone(),
             ledger: ledger.clone(),
+            flavour: self.options.flavour,
             sabotage: self.options.sabotage,
         };
         let process = self.start(&name, Role::Server(spec))?;
@@ -165,6 +167,7 @@ impl Fleet {
                 plan: plan.clone(),
                 ledger,
                 failover: self.options.failover,
+                flavour: self.options.flavour,
                 sabotage: self.options.sabotage,
             };
             let process = self.start(&name, Role::Caller(spec))?;
@@ -190,6 +193,32 @@ impl Fleet {
             Some(process) => process.signal(signal),
             None => Err(LabError::Ledger(format!("server {server} is not running"))),
         }
+    }
+
+    /// Stops the run's own registry as a whole.
+    ///
+    /// # Errors
+    ///
+    /// Where it is gone.
+    pub fn hold_registry_back(&self) -> Result<(), LabError> {
+        if let Some(process) = &self.registry {
+            process.signal(Signal::STOP)?;
+        }
+        let etcd = self.etcd.as_ref().map_or(Ok(()), |etcd| etcd.freeze());
+        doing(etcd, "stopping etcd for a while")
+    }
+
+    /// Lets the run's own registry go on.
+    ///
+    /// # Errors
+    ///
+    /// Where it is gone.
+    pub fn let_registry_go(&self) -> Result<(), LabError> {
+        if let Some(process) = &self.registry {
+            process.signal(Signal::CONT)?;
+        }
+        let etcd = self.etcd.as_ref().map_or(Ok(()), |etcd| etcd.thaw());
+        doing(etcd, "letting etcd go on")
     }
 
     /// Waits at most `most` for the end of `server`.
@@ -271,7 +300,8 @@ impl Fleet {
 
     /// What callers are told to call.
     fn target(&self) -> Result<String, LabError> {
-        let Some(published) = &self.published else {
+        let is_looked_up = |_: &&String| self.options.flavour != Flavour::Tonic;
+        let Some(published) = self.published.as_ref().filter(is_looked_up) else {
             let all = self.places.iter().map(|place| place.address.to_string());
             return Ok(format!("direct:///{}", all.collect::<Vec<_>>().join(",")));
         };

@@ -43,6 +43,10 @@ pub const START_AHEAD: Duration = Duration::from_millis(200);
 pub const WARM_UP: Duration = Duration::from_millis(1_500);
 /// After a successor is in use, this long and at most twice so until the next roll.
 pub const SETTLE: Duration = Duration::from_millis(400);
+/// How long a frozen server is: several deadlines, and less than a lease lives.
+pub const FROZEN: Duration = Duration::from_secs(3);
+/// How long the registry is held back at least: a roll falls into it, and no lease ends by it.
+pub const HELD_BACK: Duration = Duration::from_secs(3);
 /// For a successor to be used by every caller. One that is never used is a loss of its own.
 pub const USED_MAX: Duration = Duration::from_secs(15);
 /// For a server to be gone: its whole budget, and what a busy machine adds.

@@ -8,8 +8,10 @@
 pub mod books;
 pub mod child;
 pub mod clock;
+pub mod compare;
 pub mod control;
 pub mod error;
+pub mod flavour;
 pub mod fleet;
 pub mod home;
 pub mod ledger;
@@ -29,6 +31,7 @@ pub mod sabotage;
 pub mod sentinel;
 pub mod sequence;
 pub mod spec;
+pub mod stages;
 pub mod story;
 #[cfg(test)]
 mod synthetic;

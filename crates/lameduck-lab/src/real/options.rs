@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::error::LabError;
+use super::flavour::Flavour;
 use super::sabotage::Sabotage;
 
 /// The options of a run. [`Options::default`] is the run of at most 40 s that nobody needs to tune.
@@ -24,6 +25,11 @@ pub struct Options {
     pub sabotage: Option<Sabotage>,
     /// Whether callers may place a call more than once.
     pub failover: bool,
+    /// What the children are made of.
+    pub flavour: Flavour,
+    /// Whether, after the kill, a server is frozen for a while, and one is rolled while the registry
+    /// is.
+    pub ordeals: bool,
     /// A directory for all files of the run, which stays.
     pub keep: Option<PathBuf>,
 }
@@ -52,6 +58,8 @@ impl Default for Options {
             registry: Registry::Development,
             sabotage: None,
             failover: true,
+            flavour: Flavour::Lameduck,
+            ordeals: false,
             keep: None,
         }
     }

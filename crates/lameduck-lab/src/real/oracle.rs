@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use lameduck_core::instance::Life;
 use lameduck_core::time::Timestamp;
 
-use super::ledger::{Call, End, Ledger};
+use super::ledger::{Call, End, Intent, Ledger};
 use super::limits::{DEADLINE, KILL_NOTICED};
 use super::plan::{Plan, Planned};
 use super::record::{CallId, Kind};
+use super::stages::Stage;
 
 /// One server told to leave, as the lab saw it.
 #[derive(Clone, Debug)]
@@ -34,6 +35,19 @@ pub struct Kill {
     pub at: Timestamp,
 }
 
+/// One server stopped as a whole for a while.
+#[derive(Clone, Debug)]
+pub struct Freeze {
+    /// Which server.
+    pub server: u16,
+    /// Which life of it.
+    pub life: Life,
+    /// From when.
+    pub at: Timestamp,
+    /// Until when.
+    pub thawed: Timestamp,
+}
+
 /// What the lab itself did.
 #[derive(Clone, Debug, Default)]
 pub struct History {
@@ -44,6 +58,10 @@ pub struct History {
     pub drains: Vec<Drain>,
     /// In their order.
     pub kills: Vec<Kill>,
+    /// In their order.
+    pub freezes: Vec<Freeze>,
+    /// When each part of the run began, in their order.
+    pub stages: Vec<(Stage, Timestamp)>,
     /// When the callers were told to stop.
     pub stopped: Timestamp,
 }
@@ -73,12 +91,13 @@ pub enum Fault {
     PickedClosing,
 }
 
-/// What became of the calls around one kill.
+/// What became of the calls around one kill or freeze.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KillToll {
-    /// Calls that the killed life had started and not answered.
+    /// Calls that this life had started and not answered.
     pub in_flight: u64,
-    /// Lost calls that were declared idempotent. Must be 0 where callers may place a call again.
+    /// Lost calls that were declared idempotent. Must be 0 in a kill where callers may place a call
+    /// again.
     pub failed_idempotent: u64,
     /// Lost calls that were not: nobody can tell whether they were processed.
     pub failed_other: u64,
@@ -93,7 +112,7 @@ pub struct Verdict {
     pub calls: u64,
     /// Answered whole and in time.
     pub ok: u64,
-    /// Not so, the ones in [`Verdict::kills`] left out.
+    /// Not so, the ones in [`Verdict::kills`] and [`Verdict::freezes`] left out.
     pub failed: u64,
     /// Without any end.
     pub unknown: u64,
@@ -101,6 +120,8 @@ pub struct Verdict {
     pub started_twice: u64,
     /// One for each kill.
     pub kills: Vec<KillToll>,
+    /// One for each freeze.
+    pub freezes: Vec<KillToll>,
     /// Everything that must not be, in the order of calls.
     pub faults: BTreeSet<(CallId, Fault)>,
     /// Starts by lives that never said that they live, and picks against the rule that name no call.
@@ -120,6 +141,7 @@ impl Verdict {
 pub fn judge(ledger: &Ledger, plan: &Plan, history: &History) -> Verdict {
     let mut verdict = Verdict {
         kills: vec![KillToll::default(); history.kills.len()],
+        freezes: vec![KillToll::default(); history.freezes.len()],
         anonymous: ledger.starts_of_strangers,
         ..Verdict::default()
     };
@@ -197,11 +219,16 @@ fn judge_call(
         verdict.started_twice += 1;
     }
     let lost = loss(call, planned);
-    count_loss(verdict, history, (id, call, intent.kind), lost);
+    count_in_flight(verdict, history, call, intent.kind);
+    match lost {
+        None => verdict.ok += 1,
+        Some(_) if count_frozen(verdict, history, call, intent) => {}
+        Some(fault) => count_loss(verdict, history, (id, call, intent.kind), fault),
+    }
 }
 
 /// What is wrong with the end of a call.
-fn loss(call: &Call, planned: &Planned) -> Option<Fault> {
+pub(super) fn loss(call: &Call, planned: &Planned) -> Option<Fault> {
     match call.end {
         End::Open => Some(Fault::NeverEnded),
         End::Failed { .. } => Some(Fault::Failed),
@@ -211,23 +238,46 @@ fn loss(call: &Call, planned: &Planned) -> Option<Fault> {
     }
 }
 
-fn count_loss(
-    verdict: &mut Verdict,
-    history: &History,
-    (id, call, kind): (CallId, &Call, Kind),
-    lost: Option<Fault>,
-) {
-    for (toll, kill) in verdict.kills.iter_mut().zip(&history.kills) {
-        if was_in_flight(call, kill.life, kill.at) {
+fn count_in_flight(verdict: &mut Verdict, history: &History, call: &Call, kind: Kind) {
+    let kills = history.kills.iter().map(|kill| (kill.life, kill.at));
+    let freezes = history
+        .freezes
+        .iter()
+        .map(|freeze| (freeze.life, freeze.at));
+    let tolls = verdict.kills.iter_mut().zip(kills);
+    for (toll, (life, at)) in tolls.chain(verdict.freezes.iter_mut().zip(freezes)) {
+        if was_in_flight(call, life, at) {
             toll.in_flight += 1;
             toll.started_twice_idempotent +=
                 u64::from(kind.is_idempotent() && call.starts.len() > 1);
         }
     }
-    let Some(fault) = lost else {
-        verdict.ok += 1;
-        return;
+}
+
+/// Counts a lost call with the freeze that it fell into; true where there was one.
+fn count_frozen(verdict: &mut Verdict, history: &History, call: &Call, intent: Intent) -> bool {
+    let fell_into = |freeze: &Freeze| {
+        let is_due_then = intent.due >= freeze.at && intent.due <= freeze.thawed;
+        is_due_then || was_in_flight(call, freeze.life, freeze.at)
     };
+    let Some(position) = history.freezes.iter().position(fell_into) else {
+        return false;
+    };
+    let toll = &mut verdict.freezes[position];
+    if intent.kind.is_idempotent() {
+        toll.failed_idempotent += 1;
+    } else {
+        toll.failed_other += 1;
+    }
+    true
+}
+
+fn count_loss(
+    verdict: &mut Verdict,
+    history: &History,
+    (id, call, kind): (CallId, &Call, Kind),
+    fault: Fault,
+) {
     let victim = history.kills.iter().position(|kill| is_victim(call, kill));
     match victim.map(|position| &mut verdict.kills[position]) {
         Some(toll) if kind.is_idempotent() => {
@@ -294,6 +344,33 @@ mod tests {
 
     fn is_start(id: CallId) -> impl Fn(&Record) -> bool {
         move |record| matches!(record, Record::Started { id: of, .. } if *of == id)
+    }
+
+    #[test]
+    fn a_freeze_has_a_toll_of_its_own() {
+        let mut run = Synthetic::clean(1);
+        let (at, thawed) = (run.at(ms(200)), run.at(ms(600)));
+        let (server, life) = (0, life(0, 0));
+        run.history.freezes.push(Freeze {
+            server,
+            life,
+            at,
+            thawed,
+        });
+        let (inside, outside) = (
+            run.a_call(Kind::Get, ms(300)),
+            run.a_call(Kind::Get, ms(700)),
+        );
+        run.remove(is_answer(inside));
+        run.remove(is_answer(outside));
+        let verdict = verdict(&run);
+        assert_eq!(
+            verdict.faults,
+            BTreeSet::from([(outside, Fault::NeverEnded)])
+        );
+        let toll = verdict.freezes[0];
+        assert_eq!((toll.failed_idempotent, toll.failed_other), (1, 0));
+        assert!(toll.in_flight > 0);
     }
 
     proptest! {

@@ -9,6 +9,7 @@ use super::oracle::{Fault, History, KillToll, Verdict, judge};
 use super::plan::Plan;
 use super::record::CallId;
 use super::sabotage::Sabotage;
+use super::stages::{StageReport, stages};
 use super::validity::{Reason, reasons};
 use super::windows::{Windows, windows};
 
@@ -31,6 +32,10 @@ pub struct Report {
     pub drains: Vec<DrainReport>,
     /// One for each server killed.
     pub kills: Vec<KillReport>,
+    /// One for each server frozen.
+    pub freezes: Vec<KillReport>,
+    /// What each part of the run has cost.
+    pub stages: Vec<StageReport>,
     /// Whether the run measured what it says.
     pub valid: bool,
     /// How much longer than asked a sleeping thread slept.
@@ -41,9 +46,21 @@ pub struct Report {
     pub problems: Vec<String>,
     /// How long it took.
     pub elapsed_ms: f64,
+    /// The same on other libraries, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compare: Option<Box<Compare>>,
     /// Lost calls, each with what is wrong with it. Not part of the printed object.
     #[serde(skip)]
     pub faults: Vec<(CallId, Fault)>,
+}
+
+/// Runs on other libraries, each with the keys of a run of its own.
+#[derive(Clone, Debug, Serialize)]
+pub struct Compare {
+    /// On tonic's server and channel, as documented.
+    pub tonic: Report,
+    /// On these with what people add.
+    pub tonic_hardened: Report,
 }
 
 /// Calls placed more than once.
@@ -62,8 +79,8 @@ pub struct DrainReport {
     pub server: u16,
     /// Signal → last new call admitted there.
     pub window_admit_ms: f64,
-    /// Signal → last time a caller chose it.
-    pub window_pick_ms: f64,
+    /// Signal → last time a caller chose it; null where callers cannot tell.
+    pub window_pick_ms: Option<f64>,
     /// Signal → out of tier 1 in every caller; null where a caller never took it out.
     pub window_directory_ms: Option<f64>,
     /// Signal → its process was gone.
@@ -74,7 +91,7 @@ pub struct DrainReport {
     pub abandoned: Option<u64>,
 }
 
-/// One kill.
+/// One kill or freeze.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct KillReport {
     /// Which server, from 0.
@@ -135,12 +152,15 @@ impl Report {
             started_twice: verdict.started_twice,
             retried: ledger.retried.into(),
             drains: drain_reports(history, &windows),
-            kills: kill_reports(history, &verdict.kills),
+            kills: kill_reports(&history.kills, |kill| kill.server, &verdict.kills),
+            freezes: kill_reports(&history.freezes, |freeze| freeze.server, &verdict.freezes),
+            stages: stages(ledger, plan, history),
             valid: invalid.is_empty(),
             jitter_ms,
             invalid: invalid.iter().map(Reason::to_string).collect(),
             problems,
             elapsed_ms: millis(history.stopped.saturating_since(plan.start())),
+            compare: None,
             faults: verdict.faults.into_iter().collect(),
         }
     }
@@ -189,7 +209,7 @@ fn drain_reports(history: &History, windows: &[Windows]) -> Vec<DrainReport> {
     let report = |(drain, windows): (&super::oracle::Drain, &Windows)| DrainReport {
         server: drain.server,
         window_admit_ms: millis(windows.admit),
-        window_pick_ms: millis(windows.pick),
+        window_pick_ms: Some(millis(windows.pick)),
         window_directory_ms: windows.directory.map(millis),
         exit_ms: millis(windows.exit),
         in_flight_at_signal: windows.in_flight_at_signal,
@@ -198,10 +218,10 @@ fn drain_reports(history: &History, windows: &[Windows]) -> Vec<DrainReport> {
     pairs.map(report).collect()
 }
 
-fn kill_reports(history: &History, tolls: &[KillToll]) -> Vec<KillReport> {
-    let pairs = history.kills.iter().zip(tolls);
-    let report = |(kill, toll): (&super::oracle::Kill, &KillToll)| KillReport {
-        server: kill.server,
+fn kill_reports<T>(all: &[T], server: impl Fn(&T) -> u16, tolls: &[KillToll]) -> Vec<KillReport> {
+    let pairs = all.iter().zip(tolls);
+    let report = |(kill, toll): (&T, &KillToll)| KillReport {
+        server: server(kill),
         in_flight: toll.in_flight,
         failed_idempotent: toll.failed_idempotent,
         failed_other: toll.failed_other,

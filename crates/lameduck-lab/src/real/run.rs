@@ -1,5 +1,7 @@
 //! One run: start, roll every server under load, kill one, stop, judge.
 
+mod ordeals;
+
 use std::time::Duration;
 
 use lameduck_core::instance::Life;
@@ -23,6 +25,7 @@ use super::plan::Plan;
 use super::progress::{Onlooker, Progress, Row};
 use super::report::Report;
 use super::sentinel::Sentinel;
+use super::stages::Stage;
 use super::story::stories;
 
 /// What a run leaves.
@@ -131,6 +134,7 @@ impl<'a> Lab<'a> {
     async fn rolls(&mut self) -> Result<(), LabError> {
         self.pause(START_AHEAD + WARM_UP, "warming up").await?;
         let mut rng = Rng::from_seed(self.options.seed);
+        self.begin(Stage::Rolls);
         for _ in 0..self.options.rolls {
             for server in shuffled(self.options.servers, &mut rng) {
                 self.roll(server).await?;
@@ -139,8 +143,13 @@ impl<'a> Lab<'a> {
             }
         }
         let victim = rng.below(usize::from(self.options.servers)) as u16;
+        self.begin(Stage::Kill);
         self.kill(victim).await?;
-        self.pause(2 * SETTLE, "settling").await
+        self.pause(2 * SETTLE, "settling").await?;
+        if self.options.ordeals {
+            self.ordeals(&mut rng).await?;
+        }
+        Ok(())
     }
 
     /// Brings everything up, and has the callers begin a moment from now.
@@ -164,12 +173,23 @@ impl<'a> Lab<'a> {
             .await?;
         let start = clock::now() + START_AHEAD;
         self.plan.start_ns = start.as_nanos();
+        self.history.stages.push((Stage::Quiet, start));
         self.fleet.go(start).await;
         Ok(())
     }
 
+    fn begin(&mut self, stage: Stage) {
+        self.history.stages.push((stage, clock::now()));
+    }
+
     /// Tells a server to leave, waits until it has, and starts its successor in its place.
     async fn roll(&mut self, server: u16) -> Result<(), LabError> {
+        self.leave(server).await?;
+        self.succeed(server).await
+    }
+
+    /// Tells a server to leave, and waits until it has.
+    async fn leave(&mut self, server: u16) -> Result<(), LabError> {
         let life = self.life_of(server)?;
         self.leaving = Some(server);
         let signalled = self.fleet.signal(server, Signal::TERM)?;
@@ -180,7 +200,7 @@ impl<'a> Lab<'a> {
             signalled,
             exited,
         });
-        self.succeed(server).await
+        Ok(())
     }
 
     /// Kills a server without a word, and starts its successor in its place.
@@ -223,10 +243,20 @@ impl<'a> Lab<'a> {
 
     /// Starts the next life of `server`, and waits until every caller uses it.
     async fn succeed(&mut self, server: u16) -> Result<(), LabError> {
+        let started = self.start_anew(server)?;
+        self.until_used(server, started).await
+    }
+
+    /// Starts the next life of `server`; tells when.
+    fn start_anew(&mut self, server: u16) -> Result<Timestamp, LabError> {
         self.fleet.bury(server, &mut self.books)?;
         let started = clock::now();
         self.fleet.start_server(server, &mut self.books)?;
         self.leaving = None;
+        Ok(started)
+    }
+
+    async fn until_used(&mut self, server: u16, started: Timestamp) -> Result<(), LabError> {
         let callers = usize::from(self.options.callers);
         let used = |lab: &Self| {
             let newest = lab.books.ledger.newest(server);
@@ -338,8 +368,10 @@ impl<'a> Lab<'a> {
             } else {
                 Duration::ZERO
             },
-            steps_done: (self.history.drains.len() + self.history.kills.len()) as u64,
-            steps: rolls + 1,
+            steps_done: (self.history.drains.len()
+                + self.history.kills.len()
+                + self.history.freezes.len()) as u64,
+            steps: rolls + 1 + self.ordeals_planned(),
             calls_per_second: self.meter.ended(),
             failed,
             failed_since_kill: self.books.ledger.ended.1 - failed,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::flavour::Flavour;
 use super::plan::Plan;
 use super::sabotage::Sabotage;
 
@@ -39,6 +40,8 @@ pub struct ServerSpec {
     pub service: String,
     /// Its ledger file.
     pub ledger: PathBuf,
+    /// What it is made of.
+    pub flavour: Flavour,
     /// What it does wrong.
     pub sabotage: Option<Sabotage>,
 }
@@ -56,6 +59,8 @@ pub struct CallerSpec {
     pub ledger: PathBuf,
     /// Whether a call may be placed more than once.
     pub failover: bool,
+    /// What it is made of.
+    pub flavour: Flavour,
     /// What it does wrong.
     pub sabotage: Option<Sabotage>,
 }

@@ -65,6 +65,7 @@ impl Synthetic {
             drains: vec![drain],
             kills: vec![kill],
             stopped: start + STOPPED,
+            ..History::default()
         };
         let lines = Vec::new();
         let mut run = Self {

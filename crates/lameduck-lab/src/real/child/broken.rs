@@ -76,7 +76,7 @@ pub(super) async fn run(
 }
 
 /// Unique enough among the few processes of a run.
-fn life() -> Life {
+pub(super) fn life() -> Life {
     let bits = u128::from(clock::now().as_nanos()) << 32 | u128::from(std::process::id());
     Life::first(BootId::from_bits(bits))
 }
@@ -163,14 +163,14 @@ impl Leaver {
 }
 
 /// This process in the registry, where there is one.
-struct Presence {
+pub(super) struct Presence {
     life: Life,
     registry: Option<(std::sync::Arc<dyn Registry>, Registration)>,
     publications: Vec<Box<dyn Publication>>,
 }
 
 impl Presence {
-    fn begin(spec: &ServerSpec, life: Life) -> Result<Self, ChildError> {
+    pub(super) fn begin(spec: &ServerSpec, life: Life) -> Result<Self, ChildError> {
         let mut presence = Self {
             life,
             registry: None,
@@ -207,7 +207,7 @@ impl Presence {
     }
 
     /// Gone from the registry, as far as it can be reached in a moment.
-    async fn end(&mut self) {
+    pub(super) async fn end(&mut self) {
         for mut publication in std::mem::take(&mut self.publications) {
             publication.want(Want::Gone);
             let gone = std::future::poll_fn(|context| {

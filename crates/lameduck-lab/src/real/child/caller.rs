@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lameduck::{Channel, Hub};
+use lameduck::Hub;
 use lameduck_core::event::Event;
 use lameduck_core::time::Timestamp;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -12,19 +12,27 @@ use tonic::Request;
 
 use super::super::clock;
 use super::super::control::Word;
+use super::super::flavour::Flavour;
 use super::super::limits::{DEADLINE, DEADLINE_GRACE};
 use super::super::plan::{Plan, Planned};
 use super::super::record::{CallId, Kind, Record};
 use super::super::sabotage::Sabotage;
-use super::super::sequence::{Claim, Sequence};
+use super::super::sequence::{Claim, Fault, Sequence};
 use super::super::spec::CallerSpec;
+use super::line::Line;
 use super::observe::{self, CALL};
 use super::recorder::Recorder;
-use super::{ChildError, forgetful, refused};
+use super::{ChildError, forgetful, plain, refused};
 use crate::pb;
 use crate::pb::work_client::WorkClient;
 
-type Client = WorkClient<Channel>;
+/// The generated client, over either channel.
+#[derive(Clone)]
+struct Client {
+    work: WorkClient<Line>,
+    /// How often a call that is told UNAVAILABLE is tried again by the caller itself.
+    again: u32,
+}
 
 /// The path of the only method that is declared idempotent.
 const IDEMPOTENT: &str = "/lameduck.lab.v1.Work/Get";
@@ -51,6 +59,16 @@ pub(super) async fn run(
 }
 
 fn client(spec: &CallerSpec, recorder: &Recorder) -> Result<Client, ChildError> {
+    let (line, again) = match spec.flavour {
+        Flavour::Lameduck => (lameduck(spec, recorder)?, 0),
+        Flavour::Tonic => (Line::Tonic(plain::caller::listed(spec, recorder)?), 0),
+        Flavour::TonicHardened => (Line::Tonic(plain::caller::followed(spec, recorder)?), 1),
+    };
+    let work = WorkClient::new(line);
+    Ok(Client { work, again })
+}
+
+fn lameduck(spec: &CallerSpec, recorder: &Recorder) -> Result<Line, ChildError> {
     let recorder = recorder.clone();
     let write = move |event: &Event| {
         if let Some(record) = observe::record(event) {
@@ -68,7 +86,7 @@ fn client(spec: &CallerSpec, recorder: &Recorder) -> Result<Client, ChildError> 
         .failover(spec.failover)
         .build()
         .map_err(|error| refused(&error))?;
-    Ok(WorkClient::new(channel))
+    Ok(Line::Lameduck(channel))
 }
 
 struct Caller {
@@ -123,13 +141,7 @@ async fn call(mut client: Client, recorder: Recorder, id: CallId, planned: Plann
     let (kind, due) = (planned.kind, planned.due);
     recorder.write(Record::Intent { id, kind, due });
     let left = (due + DEADLINE).saturating_since(clock::now());
-    let answer = async {
-        match kind {
-            Kind::Get => unary(client.get(request(id, &planned, left)).await, id),
-            Kind::Put => unary(client.put(request(id, &planned, left)).await, id),
-            Kind::Stream => stream(&mut client, id, &planned, left).await,
-        }
-    };
+    let answer = client.answer(&recorder, id, &planned);
     let end = match tokio::time::timeout(left + DEADLINE_GRACE, answer).await {
         Ok(Ok((life, items))) => match life.parse() {
             Ok(life) => Record::Answered { id, life, items },
@@ -139,6 +151,54 @@ async fn call(mut client: Client, recorder: Recorder, id: CallId, planned: Plann
         Err(_) => failed(id, "no end after its deadline".to_owned()),
     };
     recorder.write(end);
+}
+
+/// An answer that did not come.
+enum Lost {
+    /// A status, and nothing before it.
+    Refused(tonic::Status),
+    /// Anything else, in words.
+    Broken(String),
+}
+
+impl Client {
+    /// The life that answered, and the number of items.
+    async fn answer(
+        &mut self,
+        recorder: &Recorder,
+        id: CallId,
+        planned: &Planned,
+    ) -> Result<(String, u32), String> {
+        for _ in 0..self.again {
+            match self.attempt(id, planned).await {
+                Err(Lost::Refused(status)) if status.code() == tonic::Code::Unavailable => {
+                    recorder.write(Record::Replaced {
+                        id: Some(id),
+                        address: plain::caller::SOMEWHERE,
+                        proven: false,
+                    });
+                }
+                other => return other.map_err(in_words),
+            }
+        }
+        self.attempt(id, planned).await.map_err(in_words)
+    }
+
+    async fn attempt(&mut self, id: CallId, planned: &Planned) -> Result<(String, u32), Lost> {
+        let left = (planned.due + DEADLINE).saturating_since(clock::now());
+        match planned.kind {
+            Kind::Get => unary(self.work.get(request(id, planned, left)).await, id),
+            Kind::Put => unary(self.work.put(request(id, planned, left)).await, id),
+            Kind::Stream => stream(&mut self.work, id, planned, left).await,
+        }
+    }
+}
+
+fn in_words(lost: Lost) -> String {
+    match lost {
+        Lost::Refused(status) => said(&status),
+        Lost::Broken(what) => what,
+    }
 }
 
 const fn failed(id: CallId, error: String) -> Record {
@@ -155,41 +215,43 @@ fn request(id: CallId, planned: &Planned, left: Duration) -> Request<pb::Request
 fn unary(
     answer: Result<tonic::Response<pb::Reply>, tonic::Status>,
     id: CallId,
-) -> Result<(String, u32), String> {
-    let reply = answer.map_err(|status| said(&status))?.into_inner();
+) -> Result<(String, u32), Lost> {
+    let reply = answer.map_err(Lost::Refused)?.into_inner();
     if reply.id == id.to_string() {
         Ok((reply.life, 1))
     } else {
-        Err(format!("the answer of call {}", reply.id))
+        Err(Lost::Broken(format!("the answer of call {}", reply.id)))
     }
 }
 
 async fn stream(
-    client: &mut Client,
+    client: &mut WorkClient<Line>,
     id: CallId,
     planned: &Planned,
     left: Duration,
-) -> Result<(String, u32), String> {
+) -> Result<(String, u32), Lost> {
     let (id, count) = (id.to_string(), planned.items);
     let mut sequence = Sequence::new(id.clone(), count);
     let gap_us = micros(planned.work);
     let mut request = Request::new(pb::StreamRequest { id, count, gap_us });
     request.set_timeout(left);
-    let answer = client
-        .stream(request)
-        .await
-        .map_err(|status| said(&status))?;
+    let answer = client.stream(request).await.map_err(Lost::Refused)?;
     let mut items = answer.into_inner();
-    while let Some(item) = items.message().await.map_err(|status| said(&status))? {
+    let cut = |status| Lost::Broken(said(&status));
+    while let Some(item) = items.message().await.map_err(cut)? {
         let claim = Claim {
             id: &item.id,
             life: &item.life,
             seq: item.seq,
             count: item.count,
         };
-        sequence.item(&claim).map_err(|fault| fault.to_string())?;
+        sequence.item(&claim).map_err(wrong)?;
     }
-    sequence.end().map_err(|fault| fault.to_string())
+    sequence.end().map_err(wrong)
+}
+
+fn wrong(fault: Fault) -> Lost {
+    Lost::Broken(fault.to_string())
 }
 
 /// A status with everything behind it: a lost call's story is read by whoever must explain it.

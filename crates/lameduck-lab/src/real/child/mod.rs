@@ -6,7 +6,9 @@
 mod broken;
 mod caller;
 mod forgetful;
+mod line;
 mod observe;
+mod plain;
 mod recorder;
 mod registry;
 mod server;

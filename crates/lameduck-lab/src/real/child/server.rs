@@ -9,11 +9,12 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tonic::service::Routes;
 
 use super::super::control::Word;
+use super::super::flavour::Flavour;
 use super::super::record::Record;
 use super::super::spec::ServerSpec;
 use super::recorder::Recorder;
 use super::work::Worker;
-use super::{ChildError, broken, refused};
+use super::{ChildError, broken, plain, refused};
 
 pub(super) async fn run(
     spec: ServerSpec,
@@ -29,6 +30,7 @@ pub(super) async fn run(
 async fn serve(spec: &ServerSpec, recorder: Recorder) -> Result<u8, ChildError> {
     match spec.sabotage {
         Some(rule) => broken::run(spec, recorder, rule).await,
+        None if spec.flavour != Flavour::Lameduck => plain::server::run(spec, recorder).await,
         None => provide(spec, recorder).await,
     }
 }

@@ -1,0 +1,146 @@
+//! The columns of a comparison side by side, as numbers alone.
+
+use std::fmt::Write;
+
+use lameduck_lab::real::flavour::Flavour;
+use lameduck_lab::real::report::{Compare, DrainReport, Report};
+use lameduck_lab::real::stages::{Stage, StageReport};
+
+/// All columns.
+const FLAVOURS: [Flavour; 3] = [Flavour::Lameduck, Flavour::Tonic, Flavour::TonicHardened];
+/// All rows of stages.
+const STAGES: [Stage; 5] = [
+    Stage::Quiet,
+    Stage::Rolls,
+    Stage::Kill,
+    Stage::Freeze,
+    Stage::LateRegistry,
+];
+/// Lines about one column's validity; the rest is counted.
+const PROBLEMS_MAX: usize = 3;
+const NAME_WIDTH: usize = 34;
+const WIDTH: usize = 22;
+
+/// One row for each figure.
+pub fn compare(own: &Report, others: &Compare) -> String {
+    let columns = [own, &others.tonic, &others.tonic_hardened];
+    let mut out = String::new();
+    row(
+        &mut out,
+        "",
+        FLAVOURS.map(|flavour| flavour.as_str().to_owned()),
+    );
+    row(
+        &mut out,
+        "calls",
+        columns.map(|column| column.calls.to_string()),
+    );
+    for stage in STAGES {
+        let name = format!("lost, {}", stage.as_str());
+        row(&mut out, &name, columns.map(|column| lost(column, stage)));
+    }
+    row(
+        &mut out,
+        "started twice, not idempotent",
+        columns.map(|column| column.started_twice.to_string()),
+    );
+    row(
+        &mut out,
+        "placed again, proven + not proven",
+        columns.map(again),
+    );
+    for stage in STAGES {
+        let name = format!("p50 / p99 / max ms, {}", stage.as_str());
+        row(
+            &mut out,
+            &name,
+            columns.map(|column| latency(column, stage)),
+        );
+    }
+    row(
+        &mut out,
+        "admit window ms, median / worst",
+        columns.map(|column| spread(column, |drain| Some(drain.window_admit_ms))),
+    );
+    row(
+        &mut out,
+        "pick window ms, median / worst",
+        columns.map(|column| spread(column, |drain| drain.window_pick_ms)),
+    );
+    row(
+        &mut out,
+        "exit ms, median / worst",
+        columns.map(|column| spread(column, |drain| Some(drain.exit_ms))),
+    );
+    row(
+        &mut out,
+        "valid",
+        columns.map(|column| column.valid.to_string()),
+    );
+    problems(&mut out, columns);
+    out.push_str(
+        "lost = idempotent calls + others, counted in the stage in which they were lost\n",
+    );
+    out
+}
+
+/// What is wrong with a column, the first few of each.
+fn problems(out: &mut String, columns: [&Report; 3]) {
+    for (flavour, column) in FLAVOURS.iter().zip(columns).skip(1) {
+        let all: Vec<&String> = column.invalid.iter().chain(&column.problems).collect();
+        for what in all.iter().take(PROBLEMS_MAX) {
+            writeln!(out, "{}: {what}", flavour.as_str()).expect("writing to a String cannot fail");
+        }
+        if all.len() > PROBLEMS_MAX {
+            let more = all.len() - PROBLEMS_MAX;
+            writeln!(out, "{}: {more} more of this kind", flavour.as_str())
+                .expect("writing to a String cannot fail");
+        }
+    }
+}
+
+fn row(out: &mut String, name: &str, cells: [String; 3]) {
+    let cells = cells.map(|cell| format!("{cell:>WIDTH$}")).concat();
+    writeln!(out, "{name:<NAME_WIDTH$}{cells}").expect("writing to a String cannot fail");
+}
+
+fn of(column: &Report, stage: Stage) -> Option<&StageReport> {
+    column.stages.iter().find(|report| report.stage == stage)
+}
+
+fn lost(column: &Report, stage: Stage) -> String {
+    or_dash(of(column, stage).map(|report| {
+        let (lost, idempotent, other) = (report.lost(), report.lost_idempotent, report.lost_other);
+        format!("{lost} ({idempotent} + {other})")
+    }))
+}
+
+fn latency(column: &Report, stage: Stage) -> String {
+    or_dash(of(column, stage).map(|report| {
+        format!(
+            "{:.0} / {:.0} / {:.0}",
+            report.p50_ms, report.p99_ms, report.max_ms
+        )
+    }))
+}
+
+fn again(column: &Report) -> String {
+    format!("{} + {}", column.retried.proven, column.retried.unproven)
+}
+
+fn spread(column: &Report, of: impl Fn(&DrainReport) -> Option<f64>) -> String {
+    let values: Option<Vec<f64>> = column.drains.iter().map(of).collect();
+    or_dash(
+        values
+            .filter(|values| !values.is_empty())
+            .map(|mut values| {
+                values.sort_by(f64::total_cmp);
+                let (median, worst) = (values[values.len() / 2], values[values.len() - 1]);
+                format!("{median:.1} / {worst:.1}")
+            }),
+    )
+}
+
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}
