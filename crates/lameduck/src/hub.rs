@@ -16,7 +16,9 @@ use lameduck_core::rng::Rng;
 use lameduck_registry::driver::Clock;
 
 use crate::cell::counter::Counter;
-use crate::consumer::{Channel, ChannelBuilder, Directory, Message, Subject};
+use crate::consumer::{
+    Channel, ChannelBuilder, Directory, Lookup, Message, Subject, system_lookup,
+};
 use crate::observe::{Events, Observer};
 
 /// Why a target cannot be followed.
@@ -96,6 +98,7 @@ pub(crate) struct HubHandle {
     order: Mutex<()>,
     clock: Clock,
     asks_health: bool,
+    lookup: Lookup,
     /// Marks that nobody believed: malformed, of another life than was dialled, through a proxy.
     ignored_marks: Counter,
     state: Mutex<State>,
@@ -137,6 +140,7 @@ impl Hub {
             schemes: None,
             observers: Vec::new(),
             asks_health: true,
+            lookup: system_lookup(),
         }
     }
 
@@ -271,6 +275,11 @@ impl HubHandle {
     /// Whether connections are asked for their health.
     pub(crate) fn asks_health(&self) -> bool {
         self.asks_health
+    }
+
+    /// How names are looked up.
+    pub(crate) fn lookup(&self) -> &Lookup {
+        &self.lookup
     }
 
     /// A mark was not believed.
@@ -425,6 +434,7 @@ pub struct HubBuilder {
     schemes: Option<Schemes>,
     observers: Vec<Observer>,
     asks_health: bool,
+    lookup: Lookup,
 }
 
 impl HubBuilder {
@@ -448,6 +458,14 @@ impl HubBuilder {
         self
     }
 
+    /// How host names are looked up, at each dial and every
+    /// [`LOOKUP_INTERVAL`](lameduck_core::limits::LOOKUP_INTERVAL); the system's resolver unless
+    /// said. A connection to an address that its name has no more is let go once another is up.
+    pub fn lookup(mut self, lookup: Lookup) -> Self {
+        self.lookup = lookup;
+        self
+    }
+
     /// The hub.
     #[must_use]
     pub fn build(self) -> Hub {
@@ -457,6 +475,7 @@ impl HubBuilder {
             order: Mutex::default(),
             clock: Clock::start(),
             asks_health: self.asks_health,
+            lookup: self.lookup,
             ignored_marks: Counter::default(),
             state: Mutex::default(),
         };

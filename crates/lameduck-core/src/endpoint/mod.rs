@@ -6,6 +6,9 @@
 //! GOAWAY or the endpoint is removed; from then on what is open on it finishes, and it closes as
 //! soon as nothing is. More than one connection is dialled only where the streams of all others are
 //! in use: below that limit a second one gains nothing.
+//!
+//! An endpoint that is a host name may move. A connection to an address that the name has no more
+//! takes calls until another one does: a name that points nowhere yet loses nobody.
 
 #[cfg(test)]
 mod tests;
@@ -40,6 +43,13 @@ pub enum Input {
     GoAway(Ticket),
     /// The connection is gone: lost, or retired and nothing is open on it any more.
     Ended(Ticket),
+    /// The endpoint's name was looked up again.
+    Found {
+        /// This connection …
+        ticket: Ticket,
+        /// … leads to an address that the name still has.
+        listed: bool,
+    },
     /// A call found the streams of all connections in use.
     Full,
     /// The endpoint has left the directory. Final.
@@ -80,6 +90,8 @@ enum Connection {
     Fresh { since: Timestamp },
     /// Takes calls.
     Usable { since: Timestamp },
+    /// Takes calls until one does whose address the endpoint's name still has.
+    Moved { since: Timestamp },
     /// Takes no new ones.
     Leaving,
 }
@@ -175,6 +187,41 @@ impl Endpoint {
         {
             *connection = Connection::Usable { since };
             self.out.push_back(Output::Use(ticket));
+            self.replace_moved();
+        }
+    }
+
+    /// The endpoint's name still has this connection's address, or has it no more.
+    fn found(&mut self, ticket: Ticket, listed: bool) {
+        let Some(connection) = self.connections.get_mut(&ticket) else {
+            return;
+        };
+        match *connection {
+            Connection::Usable { since } if !listed => *connection = Connection::Moved { since },
+            Connection::Moved { since } if listed => *connection = Connection::Usable { since },
+            Connection::Fresh { .. }
+            | Connection::Usable { .. }
+            | Connection::Moved { .. }
+            | Connection::Leaving => return,
+        }
+        if self.has_settled_one() || mutant!("endpoint/moved-serves-until-replaced") {
+            self.replace_moved();
+        }
+    }
+
+    /// Whether a connection takes calls and will go on to.
+    fn has_settled_one(&self) -> bool {
+        let usable = |one: &Connection| matches!(one, Connection::Usable { .. });
+        self.connections.values().any(usable)
+    }
+
+    /// Connections to addresses of the past are not needed any more.
+    fn replace_moved(&mut self) {
+        for (ticket, connection) in &mut self.connections {
+            if matches!(connection, Connection::Moved { .. }) {
+                *connection = Connection::Leaving;
+                self.out.push_back(Output::Retire(*ticket));
+            }
         }
     }
 
@@ -216,7 +263,7 @@ impl Endpoint {
     fn lost(&mut self, now: Timestamp, connection: Connection) {
         let since = match connection {
             Connection::Fresh { .. } => None,
-            Connection::Usable { since } => Some(since),
+            Connection::Usable { since } | Connection::Moved { since } => Some(since),
             Connection::Leaving => return,
         };
         let lasted = since.is_some_and(|since| now.saturating_since(since) >= CONNECTION_SETTLED);
@@ -260,7 +307,7 @@ impl Endpoint {
     fn expire(&mut self, now: Timestamp) {
         let late = |connection: &Connection| match connection {
             Connection::Fresh { since } => *since + FIRST_ANSWER_MAX <= now,
-            Connection::Usable { .. } | Connection::Leaving => false,
+            Connection::Usable { .. } | Connection::Moved { .. } | Connection::Leaving => false,
         };
         let silent = self.connections.iter().find(|(_, one)| late(one));
         if let Some(ticket) = silent.map(|(ticket, _)| *ticket) {
@@ -272,7 +319,8 @@ impl Endpoint {
 
     /// After each input: says what has changed, and dials if that is wanted.
     fn settle(&mut self) {
-        let usable = |one: &Connection| matches!(one, Connection::Usable { .. });
+        let usable =
+            |one: &Connection| matches!(one, Connection::Usable { .. } | Connection::Moved { .. });
         let up = self.connections.values().any(usable);
         match self.life {
             Life::Wanted { allowed } => {
@@ -297,8 +345,11 @@ impl Endpoint {
         if self.dialling.is_some() || self.pause.is_some() {
             return;
         }
-        let staying = self.connections.values();
-        let staying = staying.filter(|one| **one != Connection::Leaving).count();
+        let staying = self.connections.values().filter(|one| match one {
+            Connection::Fresh { .. } | Connection::Usable { .. } => true,
+            Connection::Moved { .. } | Connection::Leaving => false,
+        });
+        let staying = staying.count();
         let more = core::mem::take(&mut self.more) && staying < CONNECTIONS_PER_ENDPOINT_MAX;
         if staying == 0 || more {
             self.last = self.last.next();
@@ -326,6 +377,7 @@ impl Machine for Endpoint {
             Input::Answered(ticket) => self.answered(ticket),
             Input::GoAway(ticket) => self.go_away(now, ticket),
             Input::Ended(ticket) => self.ended(now, ticket),
+            Input::Found { ticket, listed } => self.found(ticket, listed),
             Input::Full => self.full(),
             Input::Remove => self.remove(now),
         }
@@ -355,7 +407,7 @@ impl Machine for Endpoint {
         };
         let answer = self.connections.values().filter_map(|one| match one {
             Connection::Fresh { since } => Some((*since + FIRST_ANSWER_MAX, "first answer")),
-            Connection::Usable { .. } | Connection::Leaving => None,
+            Connection::Usable { .. } | Connection::Moved { .. } | Connection::Leaving => None,
         });
         answer.fold(earliest(pause, cut), |least, one| {
             earliest(least, Some(one))

@@ -1,4 +1,5 @@
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::format;
 use std::string::String;
 use std::vec::Vec;
@@ -201,6 +202,45 @@ fn connections_that_never_end_are_bounded() {
     assert_eq!(cuts, 70 - CONNECTIONS_LEAVING_MAX);
 }
 
+const MOVED: Input = Input::Found {
+    ticket: FIRST,
+    listed: false,
+};
+
+#[test]
+fn a_name_that_moved_takes_its_calls_along_once_it_can() {
+    let steps = up_then(&[
+        In(30_000, MOVED),
+        In(30_000, Input::Failed(SECOND)),
+        Wait,
+        In(31_000, Input::Dialled(ticket(3))),
+        In(31_000, Input::Answered(ticket(3))),
+        In(31_000, Input::Ended(FIRST)),
+    ]);
+    let expected = ["dial 2", "", "dial 3", "watch 3", "use 3, retire 1", ""];
+    check(
+        &steps,
+        &[&["dial 1", "watch 1", "use 1, up"][..], &expected].concat(),
+    );
+    // Back at the old address: nothing was lost, and what was dialled meanwhile is one more.
+    let back = Input::Found {
+        ticket: FIRST,
+        listed: true,
+    };
+    let steps = up_then(&[
+        In(30_000, MOVED),
+        In(30_000, Input::Failed(SECOND)),
+        In(30_001, back),
+        Wait,
+    ]);
+    let (endpoint, _, seen) = run(&steps);
+    assert_eq!(seen[3..], ["dial 2", "", "", ""]);
+    assert!(endpoint.is_up() && endpoint.deadline().is_none());
+    // The last one of the old address ends by itself: the next is dialled already, or soon.
+    let steps = up_then(&[In(30_000, MOVED), In(30_001, Input::Ended(FIRST))]);
+    assert_eq!(run(&steps).2[3..], ["dial 2", "down"]);
+}
+
 /// Every state that matters, and how to get there.
 fn states() -> Vec<(&'static str, Vec<Step>)> {
     let forbid = In(0, Input::Dialling { allowed: false });
@@ -218,13 +258,14 @@ fn states() -> Vec<(&'static str, Vec<Step>)> {
         ("usable, forbidden", up_then(&[forbid])),
         ("usable, dialling one more", up_then(&[In(0, Input::Full)])),
         ("two usable", two),
+        ("moved, dialling", up_then(&[settled, In(2_000, MOVED)])),
         ("leaving, dialling", leaving),
         ("removed, calls open", up_then(&[In(0, Input::Remove)])),
         ("done", Vec::from([In(0, Input::Remove)])),
     ])
 }
 
-const INPUTS: [Input; 13] = [
+const INPUTS: [Input; 15] = [
     Input::Dialling { allowed: true },
     Input::Dialling { allowed: false },
     Input::Dialled(FIRST),
@@ -238,6 +279,11 @@ const INPUTS: [Input; 13] = [
     Input::Full,
     Input::Remove,
     Input::GoAway(SECOND),
+    MOVED,
+    Input::Found {
+        ticket: FIRST,
+        listed: true,
+    },
 ];
 
 #[test]
@@ -270,6 +316,7 @@ fn inputs() -> impl Strategy<Value = Input> {
         number().prop_map(Input::Answered),
         number().prop_map(Input::GoAway),
         number().prop_map(Input::Ended),
+        (number(), any::<bool>()).prop_map(|(ticket, listed)| Input::Found { ticket, listed }),
         Just(Input::Full),
         Just(Input::Remove),
     ]
@@ -284,6 +331,7 @@ proptest! {
         let mut now = Timestamp::ZERO;
         let (mut allowed, mut removed, mut done, mut up) = (true, false, false, false);
         let mut pending: Option<Ticket> = Some(FIRST);
+        let mut usable = BTreeSet::new();
         prop_assert_eq!(drain(&mut endpoint), "dial 1");
         for (pause, input) in steps {
             now += Duration::from_millis(pause);
@@ -296,6 +344,7 @@ proptest! {
                         }
                         Input::Dialled(one) | Input::Failed(one) if pending == Some(one) => pending = None,
                         Input::Remove => { removed = true; pending = None; }
+                        Input::Ended(one) => { usable.remove(&one); }
                         _ => {}
                     }
                     endpoint.handle(now, input);
@@ -310,6 +359,8 @@ proptest! {
                         pending = Some(one);
                     }
                     Output::Link { up: is } => { prop_assert_ne!(up, is); up = is; }
+                    Output::Use(one) => { usable.insert(one); }
+                    Output::Retire(one) | Output::Cut(one) => { usable.remove(&one); }
                     Output::Done => done = true,
                     _ => {}
                 }
@@ -319,6 +370,8 @@ proptest! {
             let waits = endpoint.deadline().is_some() || pending.is_some();
             prop_assert!(endpoint.is_up() || !allowed || removed || waits);
             prop_assert!(!done || endpoint.deadline().is_none());
+            // Up while there is one that takes calls, whatever became of its address.
+            prop_assert!(removed || endpoint.is_up() != usable.is_empty());
         }
     }
 }

@@ -10,17 +10,17 @@ use lameduck_core::endpoint::{Endpoint as Machine, Input, Output};
 use lameduck_core::event::Event;
 use lameduck_core::instance::Incarnation;
 use lameduck_core::machine::Ticket;
-use lameduck_core::name::{Address, Host};
+use lameduck_core::name::Address;
 use lameduck_registry::driver::drive;
 use tokio::sync::mpsc::{
     UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel,
 };
 use tokio::sync::watch as watch_channel;
-use tokio::time::timeout;
 
 use super::connection::{Connection, DialConfig, Slot};
 use super::directory::{Message, Shared};
 use super::link::Link;
+use super::names;
 use super::watch::{self, WatchHandle};
 use crate::cell::endpoint::EndpointCell;
 
@@ -212,7 +212,8 @@ impl Effects {
         let endpoint = Arc::clone(&self.endpoint);
         tokio::spawn(async move {
             let config = DialConfig::new(endpoint.directory.authority(&endpoint.address));
-            let input = match dial(&endpoint.address, &config).await {
+            let lookup = endpoint.directory.hub.lookup();
+            let input = match names::dial(lookup, &endpoint.address, &config).await {
                 Ok(connection) => {
                     endpoint.failure.store(None);
                     lock(&dialled).insert(ticket, connection);
@@ -240,6 +241,7 @@ impl Effects {
             return;
         };
         self.follow(ticket, &connection);
+        self.follow_name(ticket, &connection);
         let link = Arc::new(Link::new(Arc::clone(&self.endpoint), connection));
         let asks = self.endpoint.directory.hub.asks_health();
         let watch = asks.then(|| watch::start(Arc::clone(&link), ticket));
@@ -273,6 +275,22 @@ impl Effects {
             });
             send(Input::Ended(ticket));
         });
+    }
+
+    /// Tells the machine whether the endpoint's name still leads to this connection's peer. Holds
+    /// neither the connection nor the endpoint.
+    fn follow_name(&self, ticket: Ticket, connection: &Connection) {
+        let inbox = self.inbox.clone();
+        let tell = move |listed| {
+            if let Some(inbox) = inbox.upgrade() {
+                // As above.
+                let _ = inbox.send(Input::Found { ticket, listed });
+            }
+        };
+        let lookup = Arc::clone(self.endpoint.directory.hub.lookup());
+        let address = self.endpoint.address.clone();
+        let (socket, ended) = (connection.address(), connection.ended());
+        tokio::spawn(names::follow(lookup, address, socket, ended, tell));
     }
 
     /// Publishes which connections take calls: what was there, plus one, less one.
@@ -333,35 +351,4 @@ impl Drop for Effects {
 fn lock(dialled: &Dialled) -> std::sync::MutexGuard<'_, BTreeMap<Ticket, Connection>> {
     // A map of owned values is whole whoever panicked.
     dialled.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Connects to the first of the host's addresses that answers.
-async fn dial(address: &Address, config: &DialConfig) -> Result<Connection, String> {
-    let name = match address.host() {
-        Host::Name(name) => name,
-        Host::Ip(ip) => {
-            let socket = (*ip, address.port()).into();
-            let dialled = Connection::dial(socket, config).await;
-            return dialled.map_err(|error| error.to_string());
-        }
-    };
-    // The system's resolver waits far longer for a name server that is away than a dial may take.
-    let lookup = tokio::net::lookup_host((name.as_str(), address.port()));
-    let found = timeout(config.deadline, lookup)
-        .await
-        .map_err(|_| {
-            format!(
-                "{name} cannot be looked up: no answer in {:?}",
-                config.deadline
-            )
-        })?
-        .map_err(|error| format!("{name} cannot be looked up: {error}"))?;
-    let mut why = format!("{name} has no address");
-    for socket in found {
-        match Connection::dial(socket, config).await {
-            Ok(connection) => return Ok(connection),
-            Err(error) => why = error.to_string(),
-        }
-    }
-    Err(why)
 }

@@ -21,11 +21,14 @@ mod gather;
 mod health;
 mod leaving;
 mod link;
+mod names;
 mod pick;
 mod watch;
 
 pub use channel::{Channel, ChannelBuilder, Policy};
 pub use error::CallFailed;
 pub use leaving::Leaving;
+pub use names::{Found, Lookup};
 
 pub(crate) use directory::{Directory, Message, Subject};
+pub(crate) use names::system as system_lookup;

@@ -3,6 +3,7 @@
 mod calls;
 mod leaving;
 mod members;
+mod names;
 mod node;
 mod rolls;
 mod streams;
