@@ -121,9 +121,15 @@ fn an_interrupted_lab_leaves_nothing() {
     assert!(scratch.is_empty());
 }
 
-#[test]
-fn a_lab_rolls_on_while_its_binary_is_replaced() {
-    let scratch = Scratch::new("replaced");
+/// A machine that is busy for a moment makes a run invalid, which proves nothing: it is repeated.
+const RUNS_MAX: u32 = 3;
+/// Exit code of an invalid run.
+const INVALID: Option<i32> = Some(21);
+
+/// Runs a lab from a copy of the binary that is gone once it runs; gives its exit code and what it
+/// printed and said.
+fn run_replaced(name: &str) -> (Option<i32>, String, String) {
+    let scratch = Scratch::new(name);
     let copy = scratch.path.join("lameduck");
     fs::copy(LAMEDUCK, &copy).unwrap();
     let mut command = lab(&copy, &scratch, &["--rolls", "1", "--json"]);
@@ -133,7 +139,17 @@ fn a_lab_rolls_on_while_its_binary_is_replaced() {
     let stdout = running.lab.stdout.take().unwrap();
     let said = std::io::read_to_string(stderr).unwrap();
     let printed = std::io::read_to_string(stdout).unwrap();
-    assert_eq!(running.end().code(), Some(0), "{said}\n{printed}");
+    let code = running.end().code();
+    assert!(scratch.is_empty());
+    (code, printed, said)
+}
+
+#[test]
+fn a_lab_rolls_on_while_its_binary_is_replaced() {
+    let mut runs = (0..RUNS_MAX).map(|run| run_replaced(&format!("replaced-{run}")));
+    let valid = runs.find(|(code, ..)| *code != INVALID);
+    let (code, printed, said) = valid.expect("one run in three is valid");
+    assert_eq!(code, Some(0), "{said}\n{printed}");
     let report: serde_json::Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(report["valid"], true, "{report}");
     assert_eq!(report["calls"].as_u64(), total(&report), "{report}");
@@ -154,7 +170,6 @@ fn a_lab_rolls_on_while_its_binary_is_replaced() {
     }
     assert!(report["kills"][0]["failed_other"].is_number());
     assert!(report["jitter_ms"]["max"].is_number());
-    assert!(scratch.is_empty());
 }
 
 /// What became of all calls, added up.
