@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::endpoint::Endpoint;
 use crate::cell::budget::SharedBudget;
-use crate::cell::endpoint::Withheld;
+use crate::cell::endpoint::{Spot, Spots, Withheld};
 use crate::cell::waiters::Waiters;
 use crate::hub::HubHandle;
 
@@ -29,6 +29,8 @@ use crate::hub::HubHandle;
 pub(crate) struct View {
     /// In use.
     pub(super) ready: Vec<Arc<Endpoint>>,
+    /// The cells of those, in the same order: all that a choice looks at.
+    pub(super) cells: Vec<Spot>,
     /// All that still serve, as far as is known: used where nothing is ready.
     pub(super) spare: Vec<Arc<Endpoint>>,
     /// All there are.
@@ -63,6 +65,7 @@ pub(crate) struct Shared {
     pub(super) view: ArcSwap<View>,
     pub(super) waiters: Waiters,
     pub(super) budget: SharedBudget,
+    pub(super) spots: Spots,
     pub(super) service: Option<ServiceName>,
     /// Which registry: lives without a name of their own are only told apart within one.
     pub(super) registry: String,
@@ -82,6 +85,7 @@ impl Shared {
             view: ArcSwap::default(),
             waiters: Waiters::default(),
             budget: SharedBudget::default(),
+            spots: Spots::default(),
             service,
             registry,
             hub,
@@ -313,6 +317,7 @@ impl Effects {
             view.all.push(endpoint());
             match member.tier {
                 Tier::Ready => {
+                    view.cells.push(endpoint().cell.clone());
                     view.ready.push(endpoint());
                     view.spare.push(endpoint());
                 }

@@ -22,7 +22,7 @@ use super::directory::{Message, Shared};
 use super::link::Link;
 use super::names;
 use super::watch::{self, WatchHandle};
-use crate::cell::endpoint::EndpointCell;
+use crate::cell::endpoint::Spot;
 
 /// What calls see of an endpoint.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct Endpoint {
     pub(super) id: EndpointId,
     pub(super) address: Address,
     pub(super) incarnation: ArcSwap<Incarnation>,
-    pub(super) cell: EndpointCell,
+    pub(super) cell: Spot,
     pub(super) directory: Arc<Shared>,
     /// Those that take calls.
     links: ArcSwap<Vec<Arc<Link>>>,
@@ -72,7 +72,7 @@ impl Endpoint {
             id,
             address,
             incarnation: ArcSwap::from_pointee(incarnation),
-            cell: EndpointCell::default(),
+            cell: directory.spots.take(),
             directory,
             links: ArcSwap::default(),
             failure: ArcSwapOption::empty(),

@@ -67,20 +67,39 @@ impl Shared {
     }
 }
 
-/// The choice that nearly every call makes, without the taking.
+/// The choice that nearly every call makes: among the ready, by their cells alone.
 pub(super) fn likely(view: &View, policy: Policy, turn: u64) -> Option<&Arc<Endpoint>> {
-    Group::ready(view).likely(policy, turn, &[])
+    let cells = &view.cells;
+    let usable = |index: usize| !cells[index].is_withheld();
+    let index = match policy {
+        Policy::P2c => balance::p2c(mix(turn), cells.len(), |index| {
+            usable(index).then(|| cells[index].in_flight())
+        }),
+        Policy::RoundRobin => balance::round_robin(turn, cells.len(), usable),
+    };
+    index.map(|index| &view.ready[index])
 }
 
 /// Chooses among the ready; among those that are closing or unlisted only where none is ready.
 /// Endpoints that have failed this very call come after all others of their tier.
 fn pick(view: &View, policy: Policy, turn: u64, tried: &[EndpointId]) -> Pick {
+    let ready = Group {
+        members: &view.ready,
+        wanted: |endpoint| !endpoint.cell.is_withheld(),
+        tier: Tier::Ready,
+    };
+    // Nearly every choice has room. It is seen by taking it: to look at the connections of both
+    // that were drawn costs more than all the rest, and the more the more instances there are.
+    let likely = likely(view, policy, turn).filter(|_| tried.is_empty());
+    if let Some(place) = likely.and_then(|endpoint| ready.take(endpoint)) {
+        return Pick::Place(place);
+    }
     let spare = Group {
         members: &view.spare,
         wanted: |_| true,
         tier: Tier::LastResort,
     };
-    for group in [Group::ready(view), spare] {
+    for group in [ready, spare] {
         match group.pick(policy, turn, tried) {
             Pick::Nothing => {}
             found => return found,
@@ -95,24 +114,10 @@ struct Group<'a> {
     tier: Tier,
 }
 
-impl<'a> Group<'a> {
-    fn ready(view: &'a View) -> Self {
-        Self {
-            members: &view.ready,
-            wanted: |endpoint| !endpoint.cell.is_withheld(),
-            tier: Tier::Ready,
-        }
-    }
-
+impl Group<'_> {
     fn pick(&self, policy: Policy, turn: u64, tried: &[EndpointId]) -> Pick {
         let wanted = |endpoint: &Endpoint| (self.wanted)(endpoint);
         let untried = |endpoint: &Endpoint| !tried.contains(&endpoint.id);
-        // Nearly every choice has room. It is seen by taking it: to look at the connections of both
-        // that were drawn costs more than all the rest, and the more the more instances there are.
-        let likely = self.likely(policy, turn, tried);
-        if let Some(place) = likely.and_then(|endpoint| self.take(endpoint)) {
-            return Pick::Place(place);
-        }
         // Each round that finds a member whose room is gone by now, or which has just said that it
         // is closing, has lost a race; so many are lost only where there is none.
         for _ in 0..=self.members.len() {
@@ -134,12 +139,6 @@ impl<'a> Group<'a> {
         }
     }
 
-    fn likely(&self, policy: Policy, turn: u64, tried: &[EndpointId]) -> Option<&'a Arc<Endpoint>> {
-        self.choose(policy, turn, |endpoint| {
-            (self.wanted)(endpoint) && !tried.contains(&endpoint.id)
-        })
-    }
-
     fn take(&self, endpoint: &Arc<Endpoint>) -> Option<Place> {
         let (link, slot) = endpoint.reserve()?;
         (self.wanted)(endpoint).then(|| Place {
@@ -155,7 +154,7 @@ impl<'a> Group<'a> {
         policy: Policy,
         turn: u64,
         usable: impl Fn(&Endpoint) -> bool,
-    ) -> Option<&'a Arc<Endpoint>> {
+    ) -> Option<&Arc<Endpoint>> {
         let count = self.members.len();
         let usable = |index: usize| usable(&self.members[index]);
         let index = match policy {

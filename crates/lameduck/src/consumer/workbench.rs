@@ -35,6 +35,7 @@ impl Workbench {
         };
         let ready: Vec<_> = (1..=instances).map(endpoint).collect();
         shared.view.store(Arc::new(View {
+            cells: ready.iter().map(|one| one.cell.clone()).collect(),
             spare: ready.clone(),
             all: ready.clone(),
             ready,
