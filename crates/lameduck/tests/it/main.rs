@@ -7,4 +7,5 @@ mod greeter;
 mod provider;
 mod raw;
 mod serve;
+mod texts;
 mod tonic_server;

@@ -1,0 +1,119 @@
+//! What README.md and docs/guide.md show is code that compiles: each of their Rust blocks is, but for
+//! white space, a part of this file.
+#![expect(dead_code, reason = "it is here to be compiled, and compared")]
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use axum::Router;
+use tonic::service::Routes;
+
+use crate::greeter::greeter_client::GreeterClient;
+use crate::greeter::greeter_server::{Greeter, GreeterServer};
+
+/// The README's service is called like its trait.
+mod readme {
+    use super::*;
+    use crate::greeter::{HelloReply, HelloRequest};
+
+    struct Greeter;
+
+    #[tonic::async_trait]
+    impl super::Greeter for Greeter {
+        async fn hello(
+            &self,
+            _: tonic::Request<HelloRequest>,
+        ) -> Result<tonic::Response<HelloReply>, tonic::Status> {
+            Ok(tonic::Response::new(HelloReply::default()))
+        }
+    }
+
+    async fn readme_server() -> Result<(), Box<dyn Error>> {
+        let provider = lameduck::Provider::builder("greeter")
+            .listen("0.0.0.0:8080")
+            .registry("etcd://127.0.0.1:2379")
+            .grpc(Routes::new(GreeterServer::new(Greeter)))
+            .build()?;
+        let report = provider.run().await; // until SIGTERM or SIGINT, then leaves well
+        std::process::exit(report.exit_code().into());
+    }
+}
+
+fn readme_caller() -> Result<(), Box<dyn Error>> {
+    let hub = lameduck::Hub::new();
+    let channel = hub
+        .channel_builder("etcd:///127.0.0.1:2379?key=greeter")
+        .idempotent("/greeter.v1.Greeter/Hello")
+        .build()?;
+    let mut client = GreeterClient::new(channel); // the client that tonic generates, unchanged
+    let _ = &mut client;
+    Ok(())
+}
+
+async fn guide_server<G: Greeter>(router: Router, greeter: G) -> Result<ExitCode, Box<dyn Error>> {
+    let provider = lameduck::Provider::builder("orders")
+        .listen("0.0.0.0:8080")
+        .registry("etcd://127.0.0.1:2379")
+        .router(router)
+        .grpc(tonic::service::Routes::new(GreeterServer::new(greeter)))
+        .hook("flush", async || Ok(()))
+        .build()?;
+    let report = provider.run().await;
+    std::process::exit(report.exit_code().into());
+}
+
+fn guide_caller() -> Result<(), Box<dyn Error>> {
+    let hub = lameduck::Hub::new();
+    let channel = hub
+        .channel_builder("etcd:///127.0.0.1:2379?key=greeter")
+        .idempotent("/greeter.v1.Greeter/Hello")
+        .build()?;
+    let mut client = GreeterClient::new(channel);
+    let _ = &mut client;
+    Ok(())
+}
+
+fn guide_errors(status: &tonic::Status) {
+    use lameduck::consumer::CallFailed;
+    use lameduck::core::failover::Proof;
+
+    let failed = status
+        .source()
+        .and_then(|source| source.downcast_ref::<CallFailed>());
+    match failed.map(|failed| failed.proof) {
+        Some(Proof::NeverLeft | Proof::NotProcessed) => println!("safe to repeat"),
+        Some(Proof::Unknown) => println!("it may have run"),
+        None => println!("the server's own answer"),
+    }
+}
+
+fn dense(text: &str) -> String {
+    text.chars().filter(|c| !c.is_whitespace()).collect()
+}
+
+#[test]
+fn what_the_texts_show_compiles() {
+    let here = dense(include_str!("texts.rs"));
+    let texts = [
+        ("README.md", include_str!("../../../../README.md"), 2),
+        (
+            "docs/guide.md",
+            include_str!("../../../../docs/guide.md"),
+            3,
+        ),
+    ];
+    for (name, text, count) in texts {
+        let blocks: Vec<&str> = text
+            .split("```rust,ignore\n")
+            .skip(1)
+            .filter_map(|rest| rest.split("```").next())
+            .collect();
+        assert_eq!(blocks.len(), count, "{name}");
+        for block in blocks {
+            assert!(
+                here.contains(&dense(block)),
+                "{name}: nothing compiles\n{block}"
+            );
+        }
+    }
+}
