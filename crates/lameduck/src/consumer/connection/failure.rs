@@ -62,9 +62,10 @@ impl CallError {
         let cause = match (link.goaway(), link.state().closed || link.state().ended) {
             (Some(said), _) => Cause::GoneAway(said),
             (None, true) => Cause::Closed,
-            (None, false) if error.is_io() || error.reason().is_some() => Cause::Closed,
+            (None, false) if ends_connection(&error) => Cause::Closed,
             (None, false) => Cause::Request,
         };
+        close_if_broken(&error, link);
         Self::new(Proof::NeverLeft, cause, Some(Box::new(error)))
     }
 
@@ -80,6 +81,7 @@ impl CallError {
 
     /// A call whose stream `id` was opened and failed before its answer's head.
     pub(super) fn open(error: h2::Error, id: u32, link: &Link) -> Self {
+        close_if_broken(&error, link);
         let cause = cause_of(&error);
         let goaway = link.goaway();
         // Our id above the last one is proof whatever the error: the socket may have failed
@@ -152,6 +154,19 @@ impl CallError {
     }
 }
 
+fn ends_connection(error: &h2::Error) -> bool {
+    error.is_io() || (error.reason().is_some() && !error.is_reset())
+}
+
+/// h2 fails all calls of a connection as soon as it is broken, but the connection's task ends only
+/// when h2 has written its last words, which takes as long as the peer does not read: no call is
+/// to be placed there meanwhile.
+fn close_if_broken(error: &h2::Error, link: &Link) {
+    if ends_connection(error) && link.goaway().is_none() {
+        link.close();
+    }
+}
+
 fn cause_of(error: &h2::Error) -> Cause {
     if let Some(io) = error.get_io() {
         return Cause::Lost(io.kind());
@@ -219,5 +234,38 @@ impl Failure {
             error,
             unsent: Some(Box::new(body)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+
+    #[tokio::test]
+    async fn a_broken_connection_takes_no_more_calls() {
+        let (near, mut far) = tokio::io::duplex(1 << 10);
+        // SETTINGS, then DATA of no stream (RFC 9113, 6.1).
+        let breach = b"\0\0\0\x04\0\0\0\0\0\0\0\x01\0\0\0\0\0\0x";
+        let (send, connection) = h2::client::handshake(near).await.expect("the preface");
+        let mut send = send.ready().await.expect("it is open");
+        let request = || http::Request::post("http://orders/").body(()).expect("one");
+        let (answer, _stream) = send.send_request(request(), true).expect("a stream");
+        far.write_all(breach).await.expect("there is room");
+        let driven = tokio::spawn(connection);
+        let error = answer.await.expect_err("the connection is broken");
+        let link = Link::new(100);
+        let error = CallError::open(error, 1, &link);
+        assert_eq!(error.cause, Cause::Protocol(1), "{error}");
+        assert!(!link.take(), "{:?}", link.state());
+
+        let error = send
+            .send_request(request(), true)
+            .expect_err("it is broken");
+        let link = Link::new(100);
+        let error = CallError::not_opened(error, &link);
+        assert_eq!(error.cause, Cause::Closed, "{error}");
+        assert!(!link.take(), "{:?}", link.state());
+        let _ = driven.await;
     }
 }
