@@ -232,21 +232,42 @@ impl Call {
                 }
                 Pick::Nothing => {}
             }
-            if self.options.wait_for_ready {
-                changed.await;
-                continue;
-            }
-            let view = shared.view.load_full();
-            if view.known_empty || timeout_at(patience, changed).await.is_err() {
-                let placed = self.attempts.placed();
-                let why = if full {
-                    "all streams of all instances are in use".to_owned()
-                } else {
-                    shared.view.load().why_nothing()
-                };
-                return Err(error::nowhere(placed, why));
+            let is_over = match self.wait_end(patience) {
+                None => {
+                    changed.await;
+                    false
+                }
+                Some(_) if self.is_known_empty() => true,
+                Some(end) => timeout_at(end, changed).await.is_err(),
+            };
+            if is_over {
+                return Err(self.nowhere(full));
             }
         }
+    }
+
+    /// Until when it waits for a place; `None` is for ever.
+    fn wait_end(&self, patience: Instant) -> Option<Instant> {
+        if self.options.wait_for_ready {
+            return self.deadline;
+        }
+        Some(self.deadline.map_or(patience, |at| at.min(patience)))
+    }
+
+    fn is_known_empty(&self) -> bool {
+        !self.options.wait_for_ready && self.shared().view.load().known_empty
+    }
+
+    fn nowhere(&self, full: bool) -> tonic::Status {
+        let why = if full {
+            "all streams of all instances are in use".to_owned()
+        } else {
+            self.shared().view.load().why_nothing()
+        };
+        if self.deadline.is_some_and(|at| Instant::now() >= at) {
+            return error::deadline_nowhere(&why);
+        }
+        error::nowhere(self.attempts.placed(), why)
     }
 
     /// Time has passed: the server is told what is left of it.

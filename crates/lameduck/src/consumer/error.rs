@@ -111,6 +111,12 @@ pub(super) fn deadline() -> tonic::Status {
     tonic::Status::deadline_exceeded("the call's deadline has passed")
 }
 
+/// The same, before there was anywhere to place it.
+pub(super) fn deadline_nowhere(why: &str) -> tonic::Status {
+    let text = format!("the call's deadline has passed while it waited for an instance: {why}");
+    tonic::Status::deadline_exceeded(text)
+}
+
 /// There was nowhere to place the call.
 pub(super) fn nowhere(placed: u32, why: String) -> tonic::Status {
     let failed = CallFailed {

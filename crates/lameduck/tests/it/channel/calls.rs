@@ -242,6 +242,7 @@ async fn nowhere_to_go_says_why() {
         .await
         .expect_err("nobody");
     assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert!(status.message().contains("nothing listens"), "{status}");
     let begun = Instant::now();
     let status = hello(&channel).await.expect_err("nobody");
     assert_eq!(status.code(), Code::Unavailable);
