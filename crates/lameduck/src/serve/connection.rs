@@ -260,8 +260,7 @@ impl Connection {
 
     fn drop_socket(&mut self, reason: Reason) {
         let link = &self.parts.peer.link;
-        let unfinished = link.has(Flag::CloseDelimited) && link.busy();
-        if reason == Reason::Cut && (unfinished || link.has(Flag::Upgraded)) {
+        if reason == Reason::Cut && (self.is_unfinished() || link.has(Flag::Upgraded)) {
             self.end_without_fin();
         }
         if link.has(Flag::Upgraded) {
@@ -272,10 +271,25 @@ impl Connection {
         self.over = true;
     }
 
+    /// Whether the end of the connection is the end of an answer that is not complete.
+    fn is_unfinished(&self) -> bool {
+        let link = &self.parts.peer.link;
+        link.has(Flag::CloseDelimited) && link.busy()
+    }
+
     /// Where the end of the connection is the end of the answer, a FIN would look complete.
     fn end_without_fin(&self) {
         // Fails only on a socket that is gone, whose peer has seen an error by now.
         let _ = SockRef::from(self.socket.stream()).set_linger(Some(Duration::ZERO));
+    }
+}
+
+impl Drop for Connection {
+    /// A body that panics takes the task with it, and so does a server that is dropped.
+    fn drop(&mut self) {
+        if self.is_unfinished() {
+            self.end_without_fin();
+        }
     }
 }
 

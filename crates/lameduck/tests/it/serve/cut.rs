@@ -35,10 +35,17 @@ fn broken(reason: h2::Reason) -> Response {
     Response::new(Body::from_stream(stream::iter(frames)))
 }
 
+fn panicking() -> Response {
+    let first = stream::once(async { Ok::<_, Infallible>(Bytes::from_static(b"first")) });
+    let then = stream::once(async { panic!("a body's") });
+    Response::new(Body::from_stream(first.chain(then)))
+}
+
 fn server() -> Running {
     start(
         Router::new()
             .route("/unending", any(|| async { unending() }))
+            .route("/panicking", any(|| async { panicking() }))
             .route("/slow", any(std::future::pending::<()>))
             .route("/no-error", get(|| async { broken(h2::Reason::NO_ERROR) }))
             .route(
@@ -141,6 +148,20 @@ async fn http1_is_broken_off() {
     assert_eq!(end, b"", "no last chunk");
     let end = rest(&mut delimited).await.expect_err("no FIN");
     assert_eq!(end.kind(), ErrorKind::ConnectionReset);
+}
+
+#[tokio::test]
+async fn a_body_that_panics_does_not_look_complete() {
+    let server = server();
+    let mut delimited = server.connect().await;
+    say(&mut delimited, "GET /panicking HTTP/1.0\r\n\r\n").await;
+    let end = rest(&mut delimited).await.expect_err("no FIN");
+    assert_eq!(end.kind(), ErrorKind::ConnectionReset);
+    let mut chunked = server.connect().await;
+    say(&mut chunked, "GET /panicking HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    let end = rest(&mut chunked).await.expect("the first chunk and a FIN");
+    assert!(!end.ends_with(b"0\r\n\r\n"), "no last chunk");
+    within(server.gate.idle()).await;
 }
 
 #[tokio::test]
