@@ -81,9 +81,10 @@ pub const SERVER_GIVEN_UP_MAX: usize = 1024;
 /// Connections open at once; further ones wait in the kernel's queue. Far below usual
 /// descriptor limits (1,024 soft on old systems is raised by every service manager).
 pub const CONNECTIONS_MAX: usize = 20_000;
-/// HTTP/2 keep-alive PING after this long without a byte: frees peers that died silently.
+/// HTTP/2 keep-alive PING, and TCP keep-alive probe, after this long without a byte: frees peers that
+/// died silently, and on HTTP/1.1 those that hung up while their handler worked.
 pub const SERVER_PING_INTERVAL: Duration = Duration::from_secs(30);
-/// How long the answer to such a PING may take.
+/// How long the answer to such a PING may take; probes follow each other after this long.
 pub const SERVER_PING_MAX: Duration = Duration::from_secs(10);
 /// HTTP/1.1: from one request's end to the next one's head. Above the 60 s that common proxies keep.
 pub const HTTP1_IDLE_MAX: Duration = Duration::from_secs(75);

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use axum::Router;
 use lameduck_core::conn::{Conn, Input, Look, Output, Protocol, Reason};
+use lameduck_core::limits::{SERVER_PING_INTERVAL, SERVER_PING_MAX};
 use lameduck_core::machine::Machine;
 use rustix::net::RecvFlags;
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -35,6 +36,12 @@ pub(super) fn serve(
     router: Router,
 ) -> Option<impl Future<Output = ()> + Send> {
     stream.set_nodelay(true).ok()?;
+    // HTTP/1 has no PING: the kernel asks for it, so that a peer that is gone is noticed even where
+    // nothing is to be written to it.
+    let asking = TcpKeepalive::new()
+        .with_time(SERVER_PING_INTERVAL)
+        .with_interval(SERVER_PING_MAX);
+    SockRef::from(&stream).set_tcp_keepalive(&asking).ok()?;
     let (local, remote) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
     let orders = shared.orders.subscribe();
     let peer = Arc::new(Peer::new(shared, local, remote));
@@ -331,5 +338,33 @@ impl Drop for Accounts {
             self.shared.tally.down(Gauge::Told);
         }
         self.shared.tally.down(Gauge::Open);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::gate::Gate;
+    use lameduck_core::instance::{BootId, Life};
+
+    #[tokio::test]
+    async fn the_kernel_asks_for_peers_that_may_be_gone() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
+        let address = listener.local_addr().expect("it is bound");
+        let _client = TcpStream::connect(address).await.expect("it listens");
+        let (stream, _) = listener.accept().await.expect("a client");
+        // The same socket, by another descriptor.
+        let seen = SockRef::from(&stream).try_clone().expect("a descriptor");
+        let life = Life::first(BootId::from_bits(1));
+        let shared = Arc::new(Shared::new(Gate::new(), life, Vec::new()));
+        let serving = serve(stream, shared, Router::new()).expect("the peer is there");
+        assert!(seen.keepalive().expect("a socket"));
+        assert_eq!(
+            seen.tcp_keepalive_time().expect("a socket"),
+            SERVER_PING_INTERVAL
+        );
+        drop(serving);
     }
 }
