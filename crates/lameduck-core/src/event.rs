@@ -88,6 +88,11 @@ pub enum Event {
         /// What is in the way; `None` where it is reached.
         error: Option<String>,
     },
+    /// A registry takes the address alone: callers there learn of a stop, but not of lives.
+    MetadataDenied {
+        /// Which registry, as its target says.
+        registry: String,
+    },
     /// A directory's registry cannot be read; what is known is kept.
     DirectoryStale {
         /// Which directory.

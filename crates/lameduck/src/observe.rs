@@ -68,6 +68,10 @@ fn log(event: &Event) {
             None => info!(%registry, ?want, "registration reached"),
             Some(error) => warn!(%registry, ?want, %error, "registration in the way"),
         },
+        Event::MetadataDenied { registry } => warn!(
+            %registry,
+            "the registry denies our records: only the address is published; allow the prefix _lameduck/"
+        ),
         Event::FloorClamped { wanted, floor } => warn!(
             ?wanted,
             ?floor,

@@ -24,6 +24,8 @@ pub struct RegistrationStatus {
     pub reached: Option<Want>,
     /// Whether callers can find this process there, as far as is known.
     pub registered: bool,
+    /// `false` where the registry denies our own records, so that the address alone is published.
+    pub metadata: bool,
     /// What is in the way.
     pub error: Option<String>,
 }
@@ -35,6 +37,7 @@ impl RegistrationStatus {
             want: None,
             reached: None,
             registered: false,
+            metadata: true,
             error: None,
         }
     }
@@ -152,18 +155,54 @@ async fn keep(planned: Planned, mut wants: watch::Receiver<Option<Want>>, events
 }
 
 fn take(status: &watch::Sender<RegistrationStatus>, next: PublicationStatus, events: &Events) {
-    let mut event = None;
+    let (mut event, mut denied) = (None, None);
     status.send_if_modified(|status| {
         let before = status.clone();
         status.reached = next.reached;
         status.registered = next.registered;
+        status.metadata = next.metadata;
         status.error = next.error.map(|error| error.message);
         let changed = *status != before;
         let news = status.reached != before.reached || status.error != before.error;
         event = status.event().filter(|_| news);
+        denied = (before.metadata && !status.metadata).then(|| Event::MetadataDenied {
+            registry: status.registry.clone(),
+        });
         changed
     });
-    if let Some(event) = event {
+    for event in denied.into_iter().chain(event) {
         events.emit(&event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn a_registry_that_takes_the_address_alone_is_told_once() {
+        let heard: Arc<Mutex<Vec<Event>>> = Arc::default();
+        let ears = Arc::clone(&heard);
+        let events = Events::new(vec![Arc::new(move |event: &Event| {
+            ears.lock().expect("no panic").push(event.clone());
+        })]);
+        let status = watch::Sender::new(RegistrationStatus::new("etcd".to_owned()));
+        let next = |registered| PublicationStatus {
+            reached: None,
+            registered,
+            metadata: false,
+            error: None,
+        };
+        for registered in [false, true, true] {
+            take(&status, next(registered), &events);
+        }
+        let registry = "etcd".to_owned();
+        assert_eq!(
+            *heard.lock().expect("no panic"),
+            [Event::MetadataDenied { registry }]
+        );
+        assert!(status.borrow().registered && !status.borrow().metadata);
     }
 }
