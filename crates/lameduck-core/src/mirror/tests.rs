@@ -5,7 +5,6 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
-use std::{env, fs};
 
 use proptest::prelude::*;
 
@@ -429,12 +428,7 @@ fn the_whole_table() {
             ));
         }
     }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/mirror/table.txt");
-    if env::var_os("LAMEDUCK_BLESS").is_some() {
-        fs::write(path, &table).expect("the table can be written");
-    }
-    let blessed = fs::read_to_string(path).unwrap_or_default();
-    assert_eq!(table, blessed, "bless it with LAMEDUCK_BLESS=1");
+    crate::table::assert_table("mirror", &table);
 }
 
 /// A registry with a history, some of it compacted.

@@ -4,7 +4,6 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use std::{env, fs};
 
 use proptest::prelude::*;
 
@@ -585,12 +584,7 @@ fn the_whole_table() {
             ));
         }
     }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/session/table.txt");
-    if env::var_os("LAMEDUCK_BLESS").is_some() {
-        fs::write(path, &table).expect("the table can be written");
-    }
-    let blessed = fs::read_to_string(path).unwrap_or_default();
-    assert_eq!(table, blessed, "bless it with LAMEDUCK_BLESS=1");
+    crate::table::assert_table("session", &table);
 }
 
 fn any_step() -> impl Strategy<Value = (u8, u8)> {
