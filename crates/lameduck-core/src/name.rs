@@ -1,5 +1,7 @@
 //! Names: parsed once, canonical from then on.
 
+pub mod percent;
+
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -381,7 +383,7 @@ fn parse_registry(
 ) -> Result<Target, RegistryRefusal> {
     let broken = RegistryRefusal::Target("a broken %XX in the path");
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let Some(path) = percent_decode(path.trim_matches('/'), false) else {
+    let Some(path) = percent::decode(path.trim_matches('/')) else {
         return Err(broken);
     };
     let key = parameters.remove("key");
@@ -419,50 +421,27 @@ fn split_hosts(list: &str) -> Vec<String> {
 }
 
 fn parse_query(query: &str) -> Option<BTreeMap<String, String>> {
+    // In queries alone a plus is a blank.
+    let decode = |text: &str| percent::decode(&text.replace('+', " "));
     let pairs = query
         .split('&')
         .filter(|pair| !pair.is_empty() && !pair.contains(';'));
     pairs
         .map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Some((percent_decode(name, true)?, percent_decode(value, true)?))
+            Some((decode(name)?, decode(value)?))
         })
         .collect()
-}
-
-fn percent_decode(text: &str, plus_is_blank: bool) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let high = char::from(rest.next()?).to_digit(16)?;
-                let low = char::from(rest.next()?).to_digit(16)?;
-                u8::try_from(high * 16 + low).ok()?
-            }
-            b'+' if plus_is_blank => b' ',
-            other => other,
-        });
-    }
-    String::from_utf8(bytes).ok()
 }
 
 impl fmt::Display for Target {
     /// The form that every reader takes: hosts in the path, the service as `key`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:///{}", self.scheme, self.hosts.join(","))?;
-        let Some(service) = &self.service else {
-            return Ok(());
-        };
-        f.write_str("?key=")?;
-        for byte in service.as_str().bytes() {
-            if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-                write!(f, "{}", char::from(byte))?;
-            } else {
-                write!(f, "%{byte:02X}")?;
-            }
+        match &self.service {
+            Some(service) => write!(f, "?key={}", percent::encode(service.as_str())),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

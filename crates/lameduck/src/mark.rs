@@ -3,11 +3,10 @@
 //! They are hop by hop: a server strips those that come in, a caller strips those it reads, and
 //! nobody believes a mark that does not name the life that it dialled.
 
-use std::fmt::Write;
-
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use lameduck_core::instance::Life;
 use lameduck_core::limits::MARK_BYTES_MAX;
+use lameduck_core::name::percent;
 
 /// How the names of all marks begin.
 const PREFIX: &str = "lameduck-";
@@ -34,12 +33,13 @@ impl Identity {
     pub fn to_value(&self) -> HeaderValue {
         let mut text = format!("{}; s=", self.life);
         for (position, service) in self.services.iter().enumerate() {
-            let mut part = String::from(if position == 0 { "" } else { "," });
-            encode(&mut part, service);
-            if text.len() + part.len() > MARK_BYTES_MAX {
+            let separator = if position == 0 { "" } else { "," };
+            let encoded = percent::encode(service);
+            if text.len() + separator.len() + encoded.len() > MARK_BYTES_MAX {
                 break;
             }
-            text.push_str(&part);
+            text.push_str(separator);
+            text.push_str(&encoded);
         }
         HeaderValue::try_from(text)
             .expect("hex digits, dots and percent-encoded text are visible ASCII")
@@ -57,7 +57,9 @@ impl Identity {
             .find_map(|part| part.trim().strip_prefix("s="))
             .unwrap_or_default();
         let names = list.split(',').filter(|name| !name.is_empty());
-        let services = names.map(decode).collect::<Option<Vec<_>>>()?;
+        let services = names
+            .map(|name| percent::decode(name.trim()))
+            .collect::<Option<Vec<_>>>()?;
         Some(Self { life, services })
     }
 }
@@ -90,31 +92,6 @@ pub fn strip(headers: &mut HeaderMap) -> bool {
         any |= headers.remove(name).is_some();
     }
     any
-}
-
-fn encode(out: &mut String, service: &str) {
-    for byte in service.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            write!(out, "%{byte:02X}").expect("writing to a String cannot fail");
-        }
-    }
-}
-
-fn decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.trim().bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(if byte == b'%' {
-            let high = char::from(rest.next()?).to_digit(16)?;
-            let low = char::from(rest.next()?).to_digit(16)?;
-            u8::try_from(high * 16 + low).ok()?
-        } else {
-            byte
-        });
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -6,11 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fmt::Write;
 
 use lameduck_core::instance::{Incarnation, Instance, Life, State};
 use lameduck_core::limits;
-use lameduck_core::name::{Address, ServiceName};
+use lameduck_core::name::{Address, ServiceName, percent};
 use serde::{Deserialize, Serialize};
 
 use super::gozero::{decimal, dialable, shorten};
@@ -30,16 +29,7 @@ pub fn key(service: &ServiceName, lease: i64) -> String {
 /// What every record of `service` begins with.
 #[must_use]
 pub fn prefix(service: &ServiceName) -> String {
-    let mut text = String::from(ROOT);
-    for byte in service.as_str().bytes() {
-        if byte.is_ascii_alphanumeric() || b"._-".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            write!(text, "%{byte:02X}").expect("a String takes everything");
-        }
-    }
-    text.push('/');
-    text
+    format!("{ROOT}{}/", percent::encode(service.as_str()))
 }
 
 /// The lease in a key, where it is the key of a record of `service`.
@@ -171,7 +161,10 @@ pub fn decode(value: &[u8]) -> Result<Instance, RecordError> {
     let record: Record =
         serde_json::from_slice(value).map_err(|error| refuse(error.to_string()))?;
     if record.v != VERSION {
-        return Err(refuse(format!("version {} in the place of 1", record.v)));
+        return Err(refuse(format!(
+            "version {} in the place of {VERSION}",
+            record.v
+        )));
     }
     let address: Address = record
         .address
