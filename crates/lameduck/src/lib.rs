@@ -5,6 +5,7 @@ pub mod cell;
 pub mod consumer;
 pub mod deadline;
 pub mod env;
+mod frames;
 pub mod health;
 pub mod hub;
 pub mod mark;

@@ -20,13 +20,20 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Sleep, sleep};
 
-use super::frames::{Frames, SHUTDOWN_PONG, Seen};
 use super::peer::Peer;
 use crate::cell::wire::Flag;
+use crate::frames::{Parser, Seen};
 
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// No HTTP/1 method begins with these.
 const PREFACE_DECIDES: usize = 3;
+/// The last stream id of a GOAWAY that still admits every stream.
+const NO_LAST_STREAM: u32 = (1 << 31) - 1;
+/// The answer to the PING that hyper and h2 send with the first GOAWAY. Its payload is a constant of
+/// h2 that no document names; a conformance test watches over it.
+const SHUTDOWN_PONG: [u8; 17] = [
+    0, 0, 8, 6, 1, 0, 0, 0, 0, 0x0b, 0x7b, 0xa2, 0xf0, 0x8b, 0x9b, 0xfe, 0x54,
+];
 
 /// The socket, shared by the IO wrapper inside hyper and the connection's task, which looks at it
 /// and cuts it. Closed when both are gone; never shut down by its drop, since a FIN would make a cut
@@ -64,8 +71,8 @@ pub(super) struct Io {
 }
 
 struct Framing {
-    inbound: Frames,
-    outbound: Frames,
+    inbound: Parser,
+    outbound: Parser,
 }
 
 /// How far the closing has come.
@@ -96,8 +103,8 @@ impl Io {
             if let Some(protocol) = decide(&self.prefix) {
                 self.framing = (protocol == Protocol::Http2).then(|| {
                     Box::new(Framing {
-                        inbound: Frames::after(PREFACE.len()),
-                        outbound: Frames::after(0),
+                        inbound: Parser::after(PREFACE.len()),
+                        outbound: Parser::default(),
                     })
                 });
                 return Poll::Ready(Ok(Some(protocol)));
@@ -134,10 +141,14 @@ impl Io {
     fn note_written(&mut self, bytes: &[u8]) {
         if let Some(framing) = &mut self.framing {
             let link = &self.peer.link;
-            framing.outbound.feed(bytes, |seen| match seen {
-                Seen::Frame => {}
-                Seen::FirstGoAway => link.set(Flag::GoAwayOut),
-                Seen::FinalGoAway => link.set(Flag::FinalOut),
+            framing.outbound.feed(bytes, |seen| {
+                if let Seen::GoAway { last_stream, .. } = seen {
+                    link.set(if last_stream == NO_LAST_STREAM {
+                        Flag::GoAwayOut
+                    } else {
+                        Flag::FinalOut
+                    });
+                }
             });
         }
     }

@@ -36,7 +36,6 @@ mod accept;
 mod answer;
 mod connection;
 mod control;
-mod frames;
 mod http;
 mod io;
 mod peer;

@@ -7,8 +7,9 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::frames::{Parser, Seen};
+use super::GoAway;
 use crate::cell::link::Link;
+use crate::frames::{Parser, Seen};
 
 /// `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n`
 const PREFACE_BYTES: usize = 24;
@@ -42,7 +43,7 @@ impl<T> Watched<T> {
             Seen::Headers { .. } => {}
             Seen::Reset => link.note_reset(),
             Seen::Settings { max_streams } => link.note_settings(max_streams),
-            Seen::GoAway(said) => link.note_goaway(said),
+            Seen::GoAway { last_stream, code } => link.note_goaway(GoAway { last_stream, code }),
         });
     }
 

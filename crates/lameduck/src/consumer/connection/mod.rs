@@ -14,7 +14,6 @@ mod body;
 mod call;
 mod dial;
 mod failure;
-mod frames;
 mod io;
 mod outgoing;
 mod pump;

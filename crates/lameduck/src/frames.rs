@@ -1,9 +1,8 @@
-//! Reads HTTP/2 frame heads as the bytes go by, without keeping them.
+//! Reads HTTP/2 frame heads (RFC 9113, 4.1) as the bytes go by, without keeping them.
 //!
 //! h2 tells a caller about a GOAWAY only when it next tries to open a stream, and about SETTINGS
-//! not at all. Nine bytes a frame say both as soon as they arrive.
-
-use super::GoAway;
+//! not at all; it tells a server nothing of the GOAWAYs that it sends. Nine bytes a frame say all of
+//! that as soon as they pass.
 
 const HEAD: usize = 9;
 
@@ -19,20 +18,20 @@ const GOAWAY_BYTES: usize = 8;
 
 /// What went by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(crate) enum Seen {
     /// HEADERS of this stream (the head alone; the payload follows).
     Headers { stream: u32 },
     /// RST_STREAM.
     Reset,
     /// SETTINGS, not an acknowledgement, with the stream limit where it carried one.
     Settings { max_streams: Option<u32> },
-    /// GOAWAY.
-    GoAway(GoAway),
+    /// GOAWAY, with the highest stream that is or may be processed.
+    GoAway { last_stream: u32, code: u32 },
 }
 
 /// A parser of frame heads over a byte stream that is cut anywhere.
 #[derive(Debug, Default)]
-pub(super) struct Parser {
+pub(crate) struct Parser {
     head: [u8; HEAD],
     head_len: usize,
     left: usize,
@@ -52,7 +51,7 @@ enum Kind {
 
 impl Parser {
     /// A parser that ignores the first `bytes` (the client's preface).
-    pub(super) fn after(bytes: usize) -> Self {
+    pub(crate) fn after(bytes: usize) -> Self {
         Self {
             // A frame of no interest whose head has been read.
             head_len: HEAD,
@@ -62,7 +61,7 @@ impl Parser {
     }
 
     /// Takes the next bytes and tells `sink` what they complete.
-    pub(super) fn feed(&mut self, mut bytes: &[u8], mut sink: impl FnMut(Seen)) {
+    pub(crate) fn feed(&mut self, mut bytes: &[u8], mut sink: impl FnMut(Seen)) {
         while !bytes.is_empty() {
             if self.head_len < HEAD {
                 bytes = self.feed_head(bytes, &mut sink);
@@ -72,6 +71,16 @@ impl Parser {
             if self.head_len == HEAD && self.left == 0 {
                 self.end_of_frame(&mut sink);
             }
+        }
+    }
+
+    /// How many bytes may pass before one has to look again whether a frame begins; 0 where one
+    /// begins now.
+    pub(crate) const fn to_boundary(&self) -> usize {
+        match self.head_len {
+            0 => 0,
+            HEAD => self.left,
+            part => HEAD - part,
         }
     }
 
@@ -132,10 +141,10 @@ impl Parser {
         self.keep(payload, GOAWAY_BYTES);
         if self.kept_len == GOAWAY_BYTES {
             let [s0, s1, s2, s3, c0, c1, c2, c3] = self.kept;
-            sink(Seen::GoAway(GoAway {
+            sink(Seen::GoAway {
                 last_stream: u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]),
                 code: u32::from_be_bytes([c0, c1, c2, c3]),
-            }));
+            });
             // What follows is debug data.
             self.kind = Kind::Skipped;
         }
@@ -189,7 +198,7 @@ mod tests {
             frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 0]),
         ]
         .concat();
-        let goaway = |last_stream, code| Seen::GoAway(GoAway { last_stream, code });
+        let goaway = |last_stream, code| Seen::GoAway { last_stream, code };
         let settings = |max_streams| Seen::Settings { max_streams };
         let seen = vec![
             settings(Some(10)),
@@ -209,6 +218,21 @@ mod tests {
             parser.feed(chunk, |one| seen.push(one));
         }
         seen
+    }
+
+    #[test]
+    fn boundaries_are_where_frames_end() {
+        let mut parser = Parser::after(24);
+        let bytes = [vec![b'x'; 24], frame(0, 0, 1, b"data"), frame(4, 1, 0, b"")].concat();
+        let down = |from: usize| (1..=from).rev();
+        let head = || std::iter::once(0).chain(down(8));
+        // The preface and a payload are known to their last byte, a head only once it is whole.
+        let expected = down(24).chain(head()).chain(down(4)).chain(head());
+        for (byte, expected) in bytes.iter().zip(expected) {
+            assert_eq!(parser.to_boundary(), expected);
+            parser.feed(&[*byte], |_| {});
+        }
+        assert_eq!(parser.to_boundary(), 0);
     }
 
     proptest! {
