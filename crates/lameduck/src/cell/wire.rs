@@ -78,21 +78,21 @@ mod tests {
 
     #[test]
     fn flags_are_set_and_taken_one_by_one() {
-        let link = Wire::default();
-        link.set(Flag::GoAwayOut);
-        link.set(Flag::InjectPong);
-        assert!(link.take(Flag::InjectPong));
-        assert!(!link.take(Flag::InjectPong));
-        assert!(link.has(Flag::GoAwayOut));
-        assert!(!link.has(Flag::FinalOut));
+        let wire = Wire::default();
+        wire.set(Flag::GoAwayOut);
+        wire.set(Flag::InjectPong);
+        assert!(wire.take(Flag::InjectPong));
+        assert!(!wire.take(Flag::InjectPong));
+        assert!(wire.has(Flag::GoAwayOut));
+        assert!(!wire.has(Flag::FinalOut));
     }
 
     #[test]
     fn identity_is_told_once_a_generation() {
-        let link = Wire::default();
-        assert!(link.identify(1));
-        assert!(!link.identify(1));
-        assert!(link.identify(3));
-        assert!(!link.identify(2));
+        let wire = Wire::default();
+        assert!(wire.identify(1));
+        assert!(!wire.identify(1));
+        assert!(wire.identify(3));
+        assert!(!wire.identify(2));
     }
 }

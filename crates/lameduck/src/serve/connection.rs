@@ -170,20 +170,20 @@ impl Connection {
 
     /// What the parts of the connection have seen since the last look.
     fn notice(&mut self) -> Option<Input> {
-        let link = &self.parts.peer.link;
+        let wire = &self.parts.peer.wire;
         let noticed = &mut self.noticed;
-        if !noticed.spoken && link.has(Flag::Spoken) {
+        if !noticed.spoken && wire.has(Flag::Spoken) {
             noticed.spoken = true;
             return Some(Input::Spoken(match self.http {
                 Http::Two(..) => Protocol::Http2,
                 Http::Undecided(_) | Http::One(_) | Http::Ended => Protocol::Http1,
             }));
         }
-        if !noticed.go_away && link.has(Flag::GoAwayOut) {
+        if !noticed.go_away && wire.has(Flag::GoAwayOut) {
             noticed.go_away = true;
             return Some(Input::GoAwayOut);
         }
-        if !noticed.last && link.has(Flag::FinalOut) {
+        if !noticed.last && wire.has(Flag::FinalOut) {
             noticed.last = true;
             return Some(Input::FinalOut);
         }
@@ -191,17 +191,17 @@ impl Connection {
     }
 
     fn progress(&mut self, progress: &Progress) {
-        let link = &self.parts.peer.link;
+        let wire = &self.parts.peer.wire;
         match progress {
             Progress::Decided => {}
-            Progress::Ended if link.has(Flag::Upgraded) => {
+            Progress::Ended if wire.has(Flag::Upgraded) => {
                 self.http = Http::Ended;
                 self.handle(Input::Upgraded);
-                self.over = self.parts.peer.link.has(Flag::Dropped);
+                self.over = self.parts.peer.wire.has(Flag::Dropped);
             }
             Progress::Ended => self.over = true,
             Progress::Broken => {
-                if link.has(Flag::CloseDelimited) {
+                if wire.has(Flag::CloseDelimited) {
                     self.end_without_fin();
                 }
                 self.over = true;
@@ -234,7 +234,7 @@ impl Connection {
         while let Some(output) = self.machine.poll() {
             match output {
                 Output::GoAway | Output::Close => self.http.graceful(),
-                Output::InjectPong => self.parts.peer.link.set(Flag::InjectPong),
+                Output::InjectPong => self.parts.peer.wire.set(Flag::InjectPong),
                 Output::Look => {
                     let look = self.look();
                     self.machine.handle(self.clock.now(), Input::Seen(look));
@@ -254,7 +254,7 @@ impl Connection {
     }
 
     fn look(&self) -> Look {
-        if self.parts.peer.link.busy() {
+        if self.parts.peer.wire.busy() {
             return Look::Busy;
         }
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -266,13 +266,13 @@ impl Connection {
     }
 
     fn drop_socket(&mut self, reason: Reason) {
-        let link = &self.parts.peer.link;
-        if reason == Reason::Cut && (self.is_unfinished() || link.has(Flag::Upgraded)) {
+        let wire = &self.parts.peer.wire;
+        if reason == Reason::Cut && (self.is_unfinished() || wire.has(Flag::Upgraded)) {
             self.end_without_fin();
         }
-        if link.has(Flag::Upgraded) {
+        if wire.has(Flag::Upgraded) {
             // Its owner has the socket still, and wakes to an error.
-            link.set(Flag::Cut);
+            wire.set(Flag::Cut);
             let _ = SockRef::from(self.socket.stream()).shutdown(std::net::Shutdown::Both);
         }
         self.over = true;
@@ -280,8 +280,8 @@ impl Connection {
 
     /// Whether the end of the connection is the end of an answer that is not complete.
     fn is_unfinished(&self) -> bool {
-        let link = &self.parts.peer.link;
-        link.has(Flag::CloseDelimited) && link.busy()
+        let wire = &self.parts.peer.wire;
+        wire.has(Flag::CloseDelimited) && wire.busy()
     }
 
     /// Where the end of the connection is the end of the answer, a FIN would look complete.

@@ -122,17 +122,17 @@ impl Io {
     /// The reader gets at most this much before the PONG is put in; 0: put it in now.
     fn until_pong(&self) -> usize {
         match &self.framing {
-            Some(framing) if self.peer.link.has(Flag::InjectPong) => framing.inbound.to_boundary(),
+            Some(framing) if self.peer.wire.has(Flag::InjectPong) => framing.inbound.to_boundary(),
             _ => usize::MAX,
         }
     }
 
     fn note_read(&mut self, bytes: &[u8]) {
         if let Some(framing) = &mut self.framing {
-            let link = &self.peer.link;
+            let wire = &self.peer.wire;
             framing.inbound.feed(bytes, |_| {
-                if !link.has(Flag::Spoken) {
-                    link.set(Flag::Spoken);
+                if !wire.has(Flag::Spoken) {
+                    wire.set(Flag::Spoken);
                 }
             });
         }
@@ -140,10 +140,10 @@ impl Io {
 
     fn note_written(&mut self, bytes: &[u8]) {
         if let Some(framing) = &mut self.framing {
-            let link = &self.peer.link;
+            let wire = &self.peer.wire;
             framing.outbound.feed(bytes, |seen| {
                 if let Seen::GoAway { last_stream, .. } = seen {
-                    link.set(if last_stream == NO_LAST_STREAM {
+                    wire.set(if last_stream == NO_LAST_STREAM {
                         Flag::GoAwayOut
                     } else {
                         Flag::FinalOut
@@ -158,7 +158,7 @@ impl Io {
             Err(error) if error.kind() != io::ErrorKind::NotConnected => return Err(error),
             _ => {}
         }
-        let unread = self.peer.link.has(Flag::UploadUnread);
+        let unread = self.peer.wire.has(Flag::UploadUnread);
         let most = if unread { LINGER_MAX } else { LINGER_CLEAN_MAX };
         self.linger = Linger::Reading {
             timer: Box::pin(sleep(most)),
@@ -246,13 +246,13 @@ impl AsyncRead for Io {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.peer.link.has(Flag::Cut) {
+        if self.peer.wire.has(Flag::Cut) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         let mut most = self.until_pong();
         if most == 0 {
             if buffer.remaining() >= SHUTDOWN_PONG.len() {
-                self.peer.link.take(Flag::InjectPong);
+                self.peer.wire.take(Flag::InjectPong);
                 buffer.put_slice(&SHUTDOWN_PONG);
                 return Poll::Ready(Ok(()));
             }

@@ -27,7 +27,7 @@ pub struct ConnectionInfo {
 
 pub(super) struct Peer {
     pub(super) shared: Arc<Shared>,
-    pub(super) link: Wire,
+    pub(super) wire: Wire,
     pub(super) number: u64,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
@@ -44,7 +44,7 @@ impl Peer {
         Self {
             number: shared.numbers.take(),
             shared,
-            link: Wire::default(),
+            wire: Wire::default(),
             local,
             remote,
             cut: CancellationToken::new(),
@@ -68,7 +68,7 @@ impl Peer {
     }
 
     fn begin(&self) {
-        if self.link.begin() {
+        if self.wire.begin() {
             self.shared.tally.up(Gauge::Busy);
         }
     }
@@ -78,7 +78,7 @@ impl Peer {
         if let Held::Counted(permit) = &mut held {
             permit.set_kind(Kind::Upgraded);
         }
-        self.link.set(Flag::Upgraded);
+        self.wire.set(Flag::Upgraded);
         let mut slot = self.upgraded.lock().unwrap_or_else(PoisonError::into_inner);
         *slot = Some(held);
     }
@@ -89,7 +89,7 @@ impl Peer {
         let held = slot.take();
         drop(slot);
         drop(held);
-        self.link.set(Flag::Dropped);
+        self.wire.set(Flag::Dropped);
         self.dropped.notify_one();
     }
 }
@@ -139,7 +139,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let peer = self.peer();
-        if peer.link.end() {
+        if peer.wire.end() {
             peer.shared.tally.down(Gauge::Busy);
         }
     }

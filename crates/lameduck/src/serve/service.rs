@@ -42,9 +42,9 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         if request.version() != Version::HTTP_2 {
-            self.peer.link.set(Flag::Spoken);
+            self.peer.wire.set(Flag::Spoken);
             if request.version() != Version::HTTP_11 {
-                self.peer.link.set(Flag::CloseDelimited);
+                self.peer.wire.set(Flag::CloseDelimited);
             }
         }
         let peer = Arc::clone(&self.peer);
@@ -138,7 +138,7 @@ fn mark_life(peer: &Peer, headers: &mut HeaderMap) {
     // What the application passes on from elsewhere would speak in our name.
     mark::strip(headers);
     let announcement = peer.shared.announcement.load();
-    if peer.link.identify(announcement.generation) {
+    if peer.wire.identify(announcement.generation) {
         headers.insert(mark::LIFE, announcement.identity.clone());
     }
 }

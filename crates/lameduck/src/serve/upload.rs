@@ -28,7 +28,6 @@ pub(super) struct Upload {
 
 impl Upload {
     pub(super) fn new(body: Incoming, version: Version, peer: Arc<Peer>) -> Self {
-        // A body that has ended by now needs no minding.
         Self {
             body: Some(body),
             version,
@@ -72,7 +71,7 @@ impl Drop for Upload {
             return;
         };
         if self.version != Version::HTTP_2 {
-            self.peer.link.set(Flag::UploadUnread);
+            self.peer.wire.set(Flag::UploadUnread);
         } else if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(read_off(body));
         }
