@@ -102,7 +102,8 @@ pub const WINDOW_BYTES: u32 = 1 << 20;
 pub const LEASE_TTL: Duration = Duration::from_secs(10);
 /// A lease is renewed after TTL divided by this.
 pub const LEASE_RENEW_DIVISOR: u32 = 3;
-/// Services that one process publishes: etcd takes 128 operations a transaction, two keys each.
+/// Services that one transaction publishes, two keys each: well within the 128 operations that etcd
+/// takes.
 pub const SERVICES_PER_TRANSACTION: usize = 32;
 /// Largest instance record, in bytes.
 pub const RECORD_BYTES_MAX: usize = 4 << 10;
@@ -170,16 +171,8 @@ pub const STORE_LEASE_TTL_MAX: Duration = Duration::from_secs(9_000_000_000);
 pub const TOMBSTONE_TTL: Duration = Duration::from_secs(600);
 /// Tombstones of one hub; the oldest is dropped and counted.
 pub const TOMBSTONES_MAX: usize = 10_000;
-/// Doubted instances stay in use at most this long while they answer.
-pub const DOUBT_MAX: Duration = Duration::from_secs(60);
-/// The window in which many removals count as one loss.
-pub const DOUBT_WINDOW: Duration = Duration::from_secs(1);
 /// A removed endpoint's streams are cut after this long.
 pub const LINGER_REMOVED: Duration = Duration::from_secs(600);
-/// Utilisation assumed for the cap of judgements: k = max(1, floor(n * (1 - now / most))).
-pub const UTILISATION_PERCENT: u32 = 70;
-/// The utilisation that the instances left may reach.
-pub const UTILISATION_MAX_PERCENT: u32 = 90;
 /// A closing endpoint whose connection stays open is asked this often whether it has resumed.
 pub const RESUME_CHECK: Duration = Duration::from_secs(5);
 

@@ -159,7 +159,10 @@ async fn dial(address: &Address, host: usize) -> Result<Dialled, Status> {
     };
     let (sender, connection) = match timeout(limits::REGISTRY_DIAL_MAX, connect).await {
         Ok(connected) => connected?,
-        Err(_) => return Err(away(&"no connection within 2 s")),
+        Err(_) => {
+            let why = format!("no connection within {:?}", limits::REGISTRY_DIAL_MAX);
+            return Err(away(&why));
+        }
     };
     let authority = Authority::try_from(address.to_string()).map_err(|error| away(&error))?;
     // Ends with the last sender and the last stream; its error is told by each of its streams.
