@@ -21,6 +21,7 @@ use crate::hub::{Hub, TargetError};
 
 /// How an endpoint is chosen among those that are ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Policy {
     /// The one with fewer calls in flight of two drawn at random: keeps away from slow ones, and
     /// callers that do not know of each other do not choose alike.

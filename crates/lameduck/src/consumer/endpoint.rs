@@ -271,7 +271,7 @@ impl Effects {
             let end = ended.await;
             endpoint.directory.hub.emit(&Event::Disconnected {
                 address: endpoint.address.clone(),
-                reason: format!("{end:?}"),
+                reason: end.to_string(),
             });
             send(Input::Ended(ticket));
         });

@@ -51,6 +51,7 @@ impl DialConfig {
 
 /// What went wrong with a dial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DialFailure {
     /// Nothing listens there.
     Refused,
@@ -88,7 +89,7 @@ impl fmt::Display for DialError {
                 write!(f, "{address} does not speak HTTP/2 in clear text")
             }
             DialFailure::Ended(end) => {
-                write!(f, "{address} ended the new connection at once ({end:?})")
+                write!(f, "{address} ended the new connection at once ({end})")
             }
             DialFailure::Failed(kind) => write!(f, "cannot connect to {address}: {kind}"),
         }

@@ -16,6 +16,7 @@ use crate::cell::link::Link;
 
 /// Why a call failed on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cause {
     /// The connection took no more streams: it was closed, or has ended.
     Closed,
@@ -185,12 +186,7 @@ impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.cause {
             Cause::Closed => f.write_str("the connection takes no more calls")?,
-            Cause::GoneAway(said) => write!(
-                f,
-                "the server ended the connection ({:?}, last stream {})",
-                Reason::from(said.code),
-                said.last_stream
-            )?,
+            Cause::GoneAway(said) => write!(f, "the server ended the connection ({said})")?,
             Cause::Refused => f.write_str("the server refused the stream")?,
             Cause::Reset(code) => {
                 write!(f, "the server reset the stream ({:?})", Reason::from(code))?

@@ -18,6 +18,7 @@ mod io;
 mod outgoing;
 mod pump;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +49,7 @@ pub struct GoAway {
 
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum End {
     /// The peer said GOAWAY, and what it still served is done.
     GoneAway(GoAway),
@@ -65,6 +67,7 @@ pub enum End {
 
 /// A connection at one look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct State {
     /// The peer's last GOAWAY.
     pub going_away: Option<GoAway>,
@@ -82,6 +85,28 @@ pub struct State {
     pub resets: u32,
     /// Bytes read.
     pub bytes: u64,
+}
+
+impl fmt::Display for GoAway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = h2::Reason::from(self.code);
+        write!(f, "{reason:?}, last stream {}", self.last_stream)
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GoneAway(said) => write!(f, "the peer said GOAWAY: {said}"),
+            Self::PeerClosed => f.write_str("the peer closed it without GOAWAY"),
+            Self::Closed => f.write_str("this side closed it"),
+            Self::Aborted => f.write_str("this side broke it off"),
+            Self::Lost(kind) => write!(f, "lost: {kind}"),
+            Self::Protocol(code) => {
+                write!(f, "the peer broke HTTP/2: {:?}", h2::Reason::from(*code))
+            }
+        }
+    }
 }
 
 impl State {
