@@ -1,6 +1,7 @@
 //! `lameduck lab`: options in, a live view, a table or one JSON object, an exit code.
 
 mod compare;
+mod page;
 mod sim;
 mod table;
 mod view;
@@ -20,6 +21,7 @@ use lameduck_lab::real::sabotage::Sabotage;
 use lameduck_lab::real::{child, spec};
 
 use crate::exit;
+use page::Page;
 
 /// The name of the hidden subcommand.
 pub const CHILD: &str = spec::SUBCOMMAND;
@@ -66,6 +68,9 @@ pub struct Arguments {
     /// After the kill, freezes a server for 3 s, then rolls one while the registry is held back.
     #[arg(long)]
     ordeals: bool,
+    /// Writes the outcome as one HTML page that needs nothing beside it.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Writes all files of the run into this directory, and leaves them there.
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -126,15 +131,20 @@ pub fn run(arguments: Arguments) -> u8 {
 
 async fn make(arguments: Arguments, onlooker: &mut dyn Onlooker) -> Result<Compared, LabError> {
     let rival = arguments.compare;
+    let report = arguments.report.as_deref().map(Page::open).transpose()?;
     let options = options(arguments);
-    match rival {
-        Some(Rival::Tonic) => run_compare(options, onlooker).await,
+    let made = match rival {
+        Some(Rival::Tonic) => run_compare(options.clone(), onlooker).await?,
         None => {
-            let outcome = run_lab(options, onlooker).await?;
+            let outcome = run_lab(options.clone(), onlooker).await?;
             let others = Vec::new();
-            Ok(Compared { outcome, others })
+            Compared { outcome, others }
         }
+    };
+    if let Some(report) = report {
+        report.write(&options, &made)?;
     }
+    Ok(made)
 }
 
 /// Is a child; gives an exit code.
@@ -160,6 +170,7 @@ fn options(arguments: Arguments) -> Options {
         failover: !arguments.no_failover,
         flavour: Flavour::Lameduck,
         ordeals: arguments.ordeals,
+        chart: arguments.report.is_some(),
         keep: arguments.keep,
     }
 }

@@ -71,7 +71,7 @@ async fn one(
 }
 
 /// tonic tells nobody where it places a call.
-fn forget_picks(report: &mut Report) {
+pub(super) fn forget_picks(report: &mut Report) {
     for drain in &mut report.drains {
         drain.window_pick_ms = None;
     }

@@ -91,6 +91,8 @@ pub struct LifeAccount {
     pub born: Timestamp,
     /// The phase that it wrote down last; empty before.
     pub phase: String,
+    /// All phases that it wrote down, and when.
+    pub phases: Vec<(Timestamp, String)>,
     /// When it started one last.
     pub last_started: Option<Timestamp>,
     /// Exit code and number of cut requests, once it has drained.
@@ -177,6 +179,11 @@ impl Ledger {
         self.lives.get(&life)
     }
 
+    /// All lives, in no order.
+    pub fn lives(&self) -> impl Iterator<Item = (Life, &LifeAccount)> {
+        self.lives.iter().map(|(life, account)| (*life, account))
+    }
+
     /// The life that listened at `address` at `instant`: the last one born there before.
     #[must_use]
     pub fn life_at(&self, address: SocketAddr, instant: Timestamp) -> Option<Life> {
@@ -209,7 +216,8 @@ impl Ledger {
             Record::Started { id, life } => self.started(id, life, line.at),
             Record::Phase(phase) => {
                 if let Some(account) = self.newest_of(server) {
-                    account.phase = phase;
+                    account.phase.clone_from(&phase);
+                    account.phases.push((line.at, phase));
                 }
             }
             Record::Drained { exit, abandoned } => {
@@ -349,6 +357,7 @@ impl LifeAccount {
             address,
             born,
             phase: String::new(),
+            phases: Vec::new(),
             last_started: None,
             drained: None,
             last_picked: BTreeMap::new(),

@@ -29,6 +29,13 @@ pub const STORIES_MAX: usize = 5;
 /// process's connections at once, and a caller reads that within milliseconds.
 pub const KILL_NOTICED: Duration = Duration::from_millis(250);
 
+/// Points of a chart over time: no more than a page is wide.
+pub const CHART_POINTS_MAX: usize = 400;
+/// Shortest time that one point of a chart stands for: a tenth of a second has enough calls to count.
+pub const CHART_POINT_MIN: Duration = Duration::from_millis(100);
+/// Lost calls that a page tells of, for each kind of children; the rest is counted.
+pub const CHART_LOST_MAX: usize = 200;
+
 // --- the run ------------------------------------------------------------------------------------
 
 /// How often the lab reads what its children have written.

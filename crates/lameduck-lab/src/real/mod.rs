@@ -6,6 +6,7 @@
 //! [`validity`] read that account and nothing else; [`run`] starts, rolls and kills.
 
 pub mod books;
+pub mod chart;
 pub mod child;
 pub mod clock;
 pub mod compare;
@@ -14,6 +15,7 @@ pub mod error;
 pub mod flavour;
 pub mod fleet;
 pub mod home;
+pub mod html;
 pub mod ledger;
 pub mod limits;
 pub mod meter;

@@ -30,6 +30,8 @@ pub struct Options {
     /// Whether, after the kill, a server is frozen for a while, and one is rolled while the registry
     /// is.
     pub ordeals: bool,
+    /// Whether the outcome comes with a [`Chart`](super::chart::Chart).
+    pub chart: bool,
     /// A directory for all files of the run, which stays.
     pub keep: Option<PathBuf>,
 }
@@ -60,6 +62,7 @@ impl Default for Options {
             failover: true,
             flavour: Flavour::Lameduck,
             ordeals: false,
+            chart: false,
             keep: None,
         }
     }

@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::books::Books;
+use super::chart::{Chart, chart};
 use super::clock;
 use super::error::{LabError, doing};
 use super::fleet::Fleet;
@@ -35,6 +36,8 @@ pub struct Outcome {
     pub report: Report,
     /// The first lost calls, each with all that was written about it.
     pub stories: Vec<String>,
+    /// How it went over time, where that was asked for.
+    pub chart: Option<Chart>,
 }
 
 /// Makes one run. Ends every process that it started, however it ends itself.
@@ -293,7 +296,17 @@ impl<'a> Lab<'a> {
                 "reading the ledgers again",
             )?
         };
-        Ok(Outcome { report, stories })
+        let chart = if self.options.chart {
+            let drawn = chart(&self.books, &self.plan, &self.history, &report);
+            Some(doing(drawn, "reading the ledgers again")?)
+        } else {
+            None
+        };
+        Ok(Outcome {
+            report,
+            stories,
+            chart,
+        })
     }
 
     fn life_of(&self, server: u16) -> Result<Life, LabError> {

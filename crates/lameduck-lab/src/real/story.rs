@@ -1,5 +1,6 @@
 //! What the files say of one call, for whoever must find out why it was lost.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
 use std::io;
@@ -17,23 +18,27 @@ use super::record::{CallId, Line};
 /// What the file system says.
 pub fn stories(ids: &[CallId], paths: &[PathBuf]) -> io::Result<Vec<String>> {
     let mut lines: Vec<Vec<(Line, String)>> = vec![Vec::new(); ids.len()];
+    let wanted: HashMap<String, usize> = ids.iter().map(CallId::to_string).zip(0..).collect();
     for path in paths {
-        gather(ids, path, &mut lines)?;
+        gather(&wanted, path, &mut lines)?;
     }
     let told = ids.iter().zip(lines).map(|(id, lines)| tell(*id, lines));
     Ok(told.collect())
 }
 
-fn gather(ids: &[CallId], path: &Path, lines: &mut [Vec<(Line, String)>]) -> io::Result<()> {
-    let words: Vec<String> = ids.iter().map(|id| format!(" {id} ")).collect();
+/// The third word of a line names its call, where it has one.
+fn gather(
+    wanted: &HashMap<String, usize>,
+    path: &Path,
+    lines: &mut [Vec<(Line, String)>],
+) -> io::Result<()> {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     for text in fs::read_to_string(path)?.lines() {
-        for (position, word) in words.iter().enumerate() {
-            if text.contains(word.as_str())
-                && let Ok(line) = text.parse::<Line>()
-            {
-                lines[position].push((line, name.clone().into_owned()));
-            }
+        let position = text.split(' ').nth(2).and_then(|word| wanted.get(word));
+        if let Some(position) = position
+            && let Ok(line) = text.parse::<Line>()
+        {
+            lines[*position].push((line, name.clone().into_owned()));
         }
     }
     Ok(())

@@ -1,0 +1,141 @@
+//! A finished run as one page: no script, no network, nothing beside the file.
+//!
+//! Everything that comes from data goes through [`text::escape`]; the drawings are made here, as
+//! SVG, so that the page can be sent, kept and printed as it is.
+
+mod drawing;
+mod lost;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod text;
+mod timeline;
+mod windows;
+
+use super::flavour::Flavour;
+use super::options::{Options, Registry};
+use super::report::{Ending, Report};
+use super::run::Outcome;
+use text::{Page, escape};
+
+/// How the page looks, on light, on dark and on paper.
+const STYLE: &str = include_str!("style.css");
+
+/// One run of the page.
+pub type Column<'a> = (Flavour, &'a Outcome);
+
+/// The whole page. The first column is the one that is judged; the others stand beside it.
+#[must_use]
+pub fn page(options: &Options, columns: &[Column<'_>]) -> String {
+    let mut page = Page::default();
+    page.raw("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+    page.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
+    page.raw("<meta name=\"color-scheme\" content=\"light dark\">\n");
+    page.raw("<title>lameduck lab</title>\n<style>\n");
+    page.raw(STYLE);
+    page.raw("</style>\n</head>\n<body>\n<main>\n");
+    if let Some((_, own)) = columns.first() {
+        head(&mut page, options, &own.report);
+    }
+    if columns.len() > 1 {
+        page.raw("<section>\n<h2>Side by side</h2>\n");
+        tables::compare(&mut page, columns);
+        page.raw("</section>\n");
+    }
+    for column in columns {
+        section(&mut page, column);
+    }
+    foot(&mut page);
+    page.raw("</main>\n</body>\n</html>\n");
+    page.finish()
+}
+
+fn head(page: &mut Page, options: &Options, report: &Report) {
+    let (class, verdict) = match report.ending() {
+        Ending::Clean => ("clean", "not one call was lost"),
+        Ending::Lost => ("lost", "calls were lost"),
+        Ending::Invalid => ("invalid", "this run proves nothing"),
+    };
+    page.raw("<header>\n<h1>lameduck lab</h1>\n");
+    page.put("p", &format!("verdict {class}"), verdict);
+    let registry = match &options.registry {
+        Registry::Development => "the development server",
+        Registry::Etcd => "an etcd of its own",
+        Registry::At(target) => target,
+        Registry::None => "none",
+    };
+    let what = format!(
+        "{} calls a second, {} servers, {} callers, {} rolls of each server, seed {}, registry: \
+         {registry}{}",
+        options.rate,
+        options.servers,
+        options.callers,
+        options.rolls,
+        options.seed,
+        if options.failover {
+            ""
+        } else {
+            ", no failover"
+        },
+    );
+    page.put("p", "settings", &what);
+    tables::tiles(page, report);
+    page.raw("</header>\n");
+}
+
+fn section(page: &mut Page, (flavour, outcome): &Column<'_>) {
+    let report = &outcome.report;
+    page.raw("<section class=\"column\">\n");
+    page.put("h2", "", flavour.as_str());
+    notes(page, report);
+    if let Some(chart) = &outcome.chart {
+        page.put("h3", "", "Over time");
+        timeline::legend(page);
+        timeline::timeline(page, chart, &report.stages);
+        let point = format!("One point stands for {:.0} ms.", chart.point_ms);
+        page.put("p", "note", &point);
+    }
+    page.put("h3", "", "Before, during and after");
+    tables::stages(page, &report.stages);
+    if !report.drains.is_empty() {
+        page.put("h3", "", "After the signal");
+        windows::windows(page, &report.drains);
+        tables::drains(page, &report.drains);
+    }
+    tables::tolls(page, report);
+    if let Some(chart) = &outcome.chart {
+        lost::lost(page, chart);
+    }
+    page.raw("</section>\n");
+}
+
+fn notes(page: &mut Page, report: &Report) {
+    let all: Vec<&String> = report.invalid.iter().chain(&report.problems).collect();
+    if all.is_empty() {
+        return;
+    }
+    page.raw("<ul class=\"notes\">\n");
+    for what in all.iter().take(NOTES_MAX) {
+        page.put("li", "", what);
+    }
+    if all.len() > NOTES_MAX {
+        page.put("li", "", &format!("and {} more", all.len() - NOTES_MAX));
+    }
+    page.raw("</ul>\n");
+}
+
+/// Sentences about validity; the rest is counted.
+const NOTES_MAX: usize = 12;
+
+fn foot(page: &mut Page) {
+    page.raw(
+        "<footer><p class=\"note\">Lost is a call that ended with an error, more than a second ",
+    );
+    page.raw(
+        "after it was due, or with an item missing. A loss counts in the stage in which it came, ",
+    );
+    page.raw("whether or not anybody could have helped it. Latencies are those of answered unary ");
+    page.raw("calls, from the instant at which they were due. ");
+    let version = escape(env!("CARGO_PKG_VERSION"));
+    page.raw(&format!("Made by lameduck {version}.</p></footer>\n"));
+}
