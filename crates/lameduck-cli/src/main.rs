@@ -3,6 +3,7 @@
 mod exit;
 mod lab;
 mod registry;
+mod say;
 
 use std::process::ExitCode;
 

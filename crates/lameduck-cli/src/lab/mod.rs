@@ -21,6 +21,7 @@ use lameduck_lab::real::sabotage::Sabotage;
 use lameduck_lab::real::{child, spec};
 
 use crate::exit;
+use crate::say::say;
 use page::Page;
 
 /// The name of the hidden subcommand.
@@ -119,7 +120,7 @@ pub fn run(arguments: Arguments) -> u8 {
     match outcome {
         Ok(made) => print(&made.outcome, is_json),
         Err(error) => {
-            eprintln!("lameduck lab: {error}");
+            say(format_args!("lameduck lab: {error}"));
             match error {
                 LabError::Usage(_) => exit::USAGE,
                 LabError::Missing(_) => exit::MISSING,
@@ -152,7 +153,7 @@ pub fn child(arguments: &ChildArguments) -> u8 {
     match child::run(&arguments.spec) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("lameduck {CHILD}: {error}");
+            say(format_args!("lameduck {CHILD}: {error}"));
             exit::ERROR
         }
     }
@@ -200,7 +201,7 @@ fn print(outcome: &Outcome, is_json: bool) -> u8 {
     // A reader that has gone wants no more of it; the exit code still tells.
     let _ = std::io::stdout().write_all(text.as_bytes());
     for story in &outcome.stories {
-        eprintln!("\n{story}");
+        say(format_args!("\n{story}"));
     }
     match report.ending() {
         Ending::Clean => exit::OK,

@@ -7,6 +7,7 @@ use clap::Args;
 use lameduck_lab::sim::{Summary, run_seed, run_seeds};
 
 use crate::exit;
+use crate::say::say;
 
 /// Options of `lameduck lab sim`.
 #[derive(Args)]
@@ -31,9 +32,9 @@ pub fn run(arguments: &Arguments) -> u8 {
     };
     match print(&summary) {
         // How long it took is for people: what is on standard output is the same every time.
-        Ok(()) => eprintln!("{:.1} s", begun.elapsed().as_secs_f64()),
+        Ok(()) => say(format_args!("{:.1} s", begun.elapsed().as_secs_f64())),
         Err(error) => {
-            eprintln!("lameduck lab sim: cannot print: {error}");
+            say(format_args!("lameduck lab sim: cannot print: {error}"));
             return exit::ERROR;
         }
     }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use lameduck_lab::real::progress::{Onlooker, Progress, Row};
 
+use crate::say::say;
+
 /// Without a terminal: a line at least this often.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
@@ -70,7 +72,7 @@ impl Onlooker for Plain {
         if is_due || self.steps != progress.steps_done {
             (self.steps, self.at) = (progress.steps_done, Some(progress.elapsed));
             let (done, all) = (progress.steps_done, progress.steps);
-            eprintln!("{done}/{all}  {}", headline(progress));
+            say(format_args!("{done}/{all}  {}", headline(progress)));
         }
     }
 }

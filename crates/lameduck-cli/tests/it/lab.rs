@@ -192,8 +192,22 @@ fn options_without_sense_are_told() {
         assert!(scratch.is_empty());
     };
     check(&["--callers", "0"], 2, "--callers");
+    check(&["--rate", "4000000000"], 2, "--rate");
+    check(&["--keep", "/proc/none"], 1, "/proc/none");
     check(&["--sabotage", "everything"], 2, "permit-at-head");
     check(&["--registry", "nonsense"], 2, "nonsense");
     let nobody = "etcd://127.0.0.1:1";
     check(&["--registry", nobody], 22, nobody);
+}
+
+/// Whoever reads may go; what was found is in the exit code.
+#[test]
+fn nobody_needs_to_listen() {
+    let scratch = Scratch::new("unheard");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(LAMEDUCK);
+    let command = command.args(["lab", "--callers", "0"]).stderr(writer);
+    let command = command.env("TMPDIR", &scratch.path);
+    assert_eq!(command.status().unwrap().code(), Some(2));
 }

@@ -22,8 +22,12 @@ impl Home {
     /// What the file system says; a directory to keep must be empty or not there.
     pub fn make(keep: Option<&Path>) -> io::Result<Self> {
         if let Some(path) = keep {
-            fs::create_dir_all(path)?;
-            if fs::read_dir(path)?.next().is_some() {
+            fs::create_dir_all(path).map_err(|error| of(path, &error))?;
+            if fs::read_dir(path)
+                .map_err(|error| of(path, &error))?
+                .next()
+                .is_some()
+            {
                 let message = format!("{} is not empty; name another", path.display());
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
             }
@@ -32,7 +36,7 @@ impl Home {
         }
         let unique = format!("{}-{}", std::process::id(), clock::now().as_nanos());
         let path = std::env::temp_dir().join(format!("{HOME_PREFIX}{unique}"));
-        fs::create_dir(&path)?;
+        fs::create_dir(&path).map_err(|error| of(&path, &error))?;
         let is_kept = false;
         Ok(Self { path, is_kept })
     }
@@ -56,4 +60,9 @@ impl Drop for Home {
             remove_home(&self.path);
         }
     }
+}
+
+/// The error, with the path that it is about.
+fn of(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

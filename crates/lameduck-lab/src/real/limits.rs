@@ -4,6 +4,9 @@ use std::time::Duration;
 
 /// From the instant a call was due to its whole answer. Later is lost: nobody waits for it.
 pub const DEADLINE: Duration = Duration::from_secs(1);
+/// Calls a second, at most: more than the processes of one machine send, so that such a run would
+/// only be invalid, and late.
+pub const RATE_MAX: u32 = 100_000;
 /// A call sent no later than this after it was due counts as sent. A stall that is longer makes the
 /// run invalid, and one that is shorter leaves the longest stream time enough, so that a busy machine
 /// is not taken for a lost call.

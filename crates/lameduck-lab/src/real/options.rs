@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::error::LabError;
 use super::flavour::Flavour;
+use super::limits::RATE_MAX;
 use super::sabotage::Sabotage;
 
 /// The options of a run. [`Options::default`] is the run of at most 40 s that nobody needs to tune.
@@ -83,6 +84,9 @@ impl Options {
             () if self.callers == 0 || self.rate == 0 => {
                 refuse("--callers and --rate: at least 1, or there is nothing to lose")
             }
+            () if self.rate > RATE_MAX => refuse(&format!(
+                "--rate: at most {RATE_MAX} calls a second on one machine"
+            )),
             () if self.servers > 64 || self.callers > 64 => {
                 refuse("--servers and --callers: at most 64 processes each on one machine")
             }
