@@ -1,6 +1,7 @@
 //! The channel, against servers that behave as a test says.
 
 mod calls;
+mod late;
 mod leaving;
 mod members;
 mod names;

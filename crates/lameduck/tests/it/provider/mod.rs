@@ -3,5 +3,6 @@
 mod leaving;
 mod routes;
 mod signals;
+mod watchers;
 mod whole;
 mod wire;

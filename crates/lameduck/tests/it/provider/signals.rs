@@ -25,6 +25,7 @@ use crate::serve::start::{rest, say, within};
 use futures_util::StreamExt;
 
 const ROLE: &str = "LAMEDUCK_TEST_ROLE";
+pub const PEER: &str = "LAMEDUCK_TEST_PEER";
 const START: Duration = Duration::from_secs(3);
 const WORK: Duration = Duration::from_secs(2);
 /// Processes that get a signal after each delay.
@@ -41,6 +42,9 @@ fn child() {
         .enable_all()
         .build()
         .expect("a runtime");
+    if role == "watches" {
+        return runtime.block_on(super::watchers::caller());
+    }
     let code = runtime.block_on(async {
         let provider = server().build().expect("it builds");
         println!("\nbuilt {}", provider.handle().local_addr());
@@ -138,24 +142,29 @@ impl Publication for PrintedPublication {
 
 // --- who starts and signals it ------------------------------------------------------------------
 
-struct Process {
-    child: Child,
+pub struct Process {
+    pub child: Child,
     out: Lines<BufReader<ChildStdout>>,
     /// Its lines so far, but for what the test harness prints.
     seen: Vec<String>,
 }
 
-struct Ended {
-    status: ExitStatus,
-    took: Duration,
+pub struct Ended {
+    pub status: ExitStatus,
+    pub took: Duration,
     /// What it said to the registry.
     registry: Vec<String>,
     built: bool,
-    error: String,
+    pub error: String,
 }
 
 impl Process {
-    fn start(role: &str) -> Self {
+    pub fn start(role: &str) -> Self {
+        Self::start_beside(role, "")
+    }
+
+    /// The same, told where its peer is.
+    pub fn start_beside(role: &str, peer: &str) -> Self {
         let mut child = Command::new(env::current_exe().expect("this program"))
             .args([
                 "--exact",
@@ -164,6 +173,7 @@ impl Process {
                 "--test-threads=1",
             ])
             .env(ROLE, role)
+            .env(PEER, peer)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -179,7 +189,7 @@ impl Process {
     }
 
     /// The rest of the first line that begins like this.
-    async fn line(&mut self, begin: &str) -> String {
+    pub async fn line(&mut self, begin: &str) -> String {
         loop {
             let line = within(self.out.next_line())
                 .await
@@ -203,7 +213,7 @@ impl Process {
         (process, socket)
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         let Some(id) = self.child.id() else { return };
         let id = i32::try_from(id)
             .ok()
@@ -213,7 +223,7 @@ impl Process {
         let _ = kill_process(id, signal);
     }
 
-    async fn end(mut self) -> Ended {
+    pub async fn end(mut self) -> Ended {
         let since = Instant::now();
         let status = within(self.child.wait()).await.expect("it was started");
         let took = since.elapsed();
