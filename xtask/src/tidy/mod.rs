@@ -6,6 +6,7 @@
 mod bans;
 mod core;
 mod floors;
+mod limits;
 mod paths;
 mod size;
 mod source;
@@ -84,13 +85,16 @@ fn check_sources(files: &[ProjectFile]) -> Vec<Finding> {
     let test_modules: BTreeSet<String> =
         sources.iter().flat_map(Source::test_module_files).collect();
     let mut findings = Vec::new();
+    let mut checked = Vec::new();
     for mut source in sources {
         if source.lies_in(&test_modules) {
             source.mark_as_test();
         }
         findings.extend(size::check(&source));
         findings.extend(bans::check(&source));
+        checked.push(source);
     }
+    findings.extend(limits::check(&checked));
     findings
 }
 

@@ -348,7 +348,7 @@ mod tests {
     use lameduck_core::instance::{BootId, Life};
 
     #[tokio::test]
-    async fn the_kernel_asks_for_peers_that_may_be_gone() {
+    async fn sockets_send_at_once_and_the_kernel_asks_for_peers_that_may_be_gone() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
             .await
             .expect("a port");
@@ -360,6 +360,7 @@ mod tests {
         let life = Life::first(BootId::from_bits(1));
         let shared = Arc::new(Shared::new(Gate::new(), life, Vec::new()));
         let serving = serve(stream, shared, Router::new()).expect("the peer is there");
+        assert!(seen.tcp_nodelay().expect("a socket"));
         assert!(seen.keepalive().expect("a socket"));
         assert_eq!(
             seen.tcp_keepalive_time().expect("a socket"),
