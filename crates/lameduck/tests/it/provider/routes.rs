@@ -111,6 +111,37 @@ async fn both_on_one_port_each_with_its_own_answer_to_what_it_does_not_know() {
 }
 
 #[tokio::test]
+async fn health_lists_all_names_and_how_they_do() {
+    use lameduck::health::ServingStatus::{self, NotServing, Serving};
+    use lameduck::health::messages::{HealthListRequest, HealthListResponse, LIST_PATH};
+    let handle = start(Provider::builder("greeter").service("more").grpc(grpc())).await;
+    handle.health().set("own", NotServing);
+    let channel = channel(&handle).await;
+    let list = async || {
+        let mut grpc = tonic::client::Grpc::new(channel.clone());
+        grpc.ready().await.expect("connected");
+        let codec = tonic_prost::ProstCodec::<HealthListRequest, HealthListResponse>::default();
+        let path = http::uri::PathAndQuery::from_static(LIST_PATH);
+        let answer = grpc.unary(Request::new(HealthListRequest {}), path, codec);
+        let statuses = answer.await.expect("a list").into_inner().statuses;
+        let mut list: Vec<(String, ServingStatus)> = statuses
+            .into_iter()
+            .map(|(name, health)| (name, health.status()))
+            .collect();
+        list.sort();
+        list
+    };
+    let names = |statuses: [ServingStatus; 4]| {
+        let names = ["", "greeter", "more", "own"].map(str::to_owned);
+        names.into_iter().zip(statuses).collect::<Vec<_>>()
+    };
+    assert_eq!(list().await, names([Serving, Serving, Serving, NotServing]));
+    assert!(handle.hold().await);
+    assert_eq!(list().await, names([NotServing; 4]));
+    handle.abort();
+}
+
+#[tokio::test]
 async fn either_alone_has_health_and_neither_has_it_where_it_is_switched_off() {
     let only_web = start(Provider::builder("orders").router(web())).await;
     assert_eq!(

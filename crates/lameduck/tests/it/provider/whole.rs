@@ -220,6 +220,26 @@ async fn phases_are_events_in_order() {
 }
 
 #[tokio::test]
+async fn c04_no_closing_at_all_is_said_once() {
+    let said = Arc::new(Mutex::new(0));
+    let notes = Arc::clone(&said);
+    let provider = builder()
+        .floor(Duration::ZERO)
+        .quiet(Duration::ZERO)
+        .on_event(Arc::new(move |event: &Event| {
+            *notes.lock().expect("no panic") += u32::from(matches!(event, Event::NoClosing { .. }));
+        }))
+        .build()
+        .expect("it builds");
+    let handle = provider.handle();
+    let running = tokio::spawn(provider.run());
+    handle.serving().await;
+    handle.stop("done");
+    running.await.expect("no panic");
+    assert_eq!(*said.lock().expect("no panic"), 1);
+}
+
+#[tokio::test]
 async fn what_cannot_work_is_refused_before_it_starts() {
     let refused = |builder: Builder| {
         let error = builder.build().expect_err("it cannot work");
