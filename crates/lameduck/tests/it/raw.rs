@@ -32,6 +32,31 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// Reads one; `None` at the end.
+    pub async fn read(socket: &mut TcpStream) -> Option<Self> {
+        let mut head = [0; 9];
+        socket.read_exact(&mut head).await.ok()?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let mut payload = vec![0; length];
+        socket.read_exact(&mut payload).await.ok()?;
+        Some(Self {
+            kind: head[3],
+            flags: head[4],
+            stream: u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]),
+            payload,
+        })
+    }
+
+    /// One as it is sent.
+    pub fn bytes(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+        let mut bytes = length[1..].to_vec();
+        bytes.extend([kind, flags]);
+        bytes.extend(stream.to_be_bytes());
+        bytes.extend(payload);
+        bytes
+    }
+
     pub fn ends_stream(&self) -> bool {
         matches!(self.kind, DATA | HEADERS) && self.flags & END_STREAM != 0
     }
@@ -69,17 +94,7 @@ impl Peer {
 
     /// The next frame; `None` at the end.
     pub async fn frame(&mut self) -> Option<Frame> {
-        let mut head = [0; 9];
-        self.socket.read_exact(&mut head).await.ok()?;
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-        let mut payload = vec![0; length];
-        self.socket.read_exact(&mut payload).await.ok()?;
-        Some(Frame {
-            kind: head[3],
-            flags: head[4],
-            stream: u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]),
-            payload,
-        })
+        Frame::read(&mut self.socket).await
     }
 
     /// The next frame of `kind`; others are passed over, the client's SETTINGS acknowledged.
@@ -115,11 +130,7 @@ impl Peer {
     }
 
     pub async fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
-        let mut bytes = length[1..].to_vec();
-        bytes.extend([kind, flags]);
-        bytes.extend(stream.to_be_bytes());
-        bytes.extend(payload);
+        let bytes = Frame::bytes(kind, flags, stream, payload);
         self.socket
             .write_all(&bytes)
             .await

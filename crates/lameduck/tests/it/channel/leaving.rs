@@ -75,10 +75,7 @@ async fn one_of_three_plain_servers_stops_and_nothing_provable_is_lost() {
 #[tokio::test]
 async fn a_closing_mark_is_the_last_reason_to_choose_its_life() {
     let log = Log::default();
-    let (a, b) = (
-        Node::start("a", Some(life(1))).await,
-        Node::start("b", Some(life(2))).await,
-    );
+    let (a, b) = two().await;
     let hub = log.hub();
     let channel = hub
         .channel(&direct(&[a.address, b.address]))
@@ -148,10 +145,7 @@ async fn no_choice_is_seen_after_its_lifes_closing_statement() {
 
 #[tokio::test]
 async fn a_mark_of_another_life_is_not_believed() {
-    let (a, b) = (
-        Node::start("a", Some(life(1))).await,
-        Node::start("b", Some(life(2))).await,
-    );
+    let (a, b) = two().await;
     let log = Log::default();
     let hub = log.hub();
     let channel = hub
@@ -170,10 +164,7 @@ async fn a_mark_of_another_life_is_not_believed() {
 
 #[tokio::test]
 async fn two_lives_on_one_connection_are_a_proxys() {
-    let (a, b) = (
-        Node::start("a", Some(life(1))).await,
-        Node::start("b", Some(life(2))).await,
-    );
+    let (a, b) = two().await;
     let log = Log::default();
     let hub = log.hub();
     let channel = hub
@@ -181,9 +172,12 @@ async fn two_lives_on_one_connection_are_a_proxys() {
         .expect("a target");
     both(&channel).await;
     a.facts.live(life(3));
-    while hub.ignored_marks() == 0 {
-        hello(&channel).await.expect("both serve");
-    }
+    let ignored = async {
+        while hub.ignored_marks() == 0 {
+            hello(&channel).await.expect("both serve");
+        }
+    };
+    timeout(SOON, ignored).await.expect("the marks are seen");
     a.facts.announce();
     for _ in 0..3 {
         both(&channel).await;
@@ -195,10 +189,7 @@ async fn two_lives_on_one_connection_are_a_proxys() {
 async fn a_closing_event_reaches_every_directory_of_the_hub_and_those_to_come() {
     let log = Log::default();
     let hub = log.hub();
-    let (a, b) = (
-        Node::start("a", Some(life(1))).await,
-        Node::start("b", Some(life(2))).await,
-    );
+    let (a, b) = two().await;
     let memory = Memory::new();
     register(&memory, 1, a.address, life(1));
     register(&memory, 2, b.address, life(2));
@@ -266,10 +257,7 @@ async fn c12_our_own_health_stream_holds_the_door() {
     // The caller's half: NOT_SERVING and then the peer's own end is closing, and is not asked again
     // in a loop.
     let log = Log::default();
-    let (a, b) = (
-        Node::start("a", Some(life(1))).await,
-        Node::start("b", Some(life(2))).await,
-    );
+    let (a, b) = two().await;
     let channel = log
         .hub()
         .channel(&direct(&[a.address, b.address]))
@@ -329,10 +317,7 @@ async fn c32_restarted_on_the_same_port_still_on_the_black_list() {
     let log = Log::default();
     let hub = log.hub();
     let memory = Memory::new();
-    let (a, b) = (
-        Node::start("a", Some(life(1))).await,
-        Node::start("b", Some(life(2))).await,
-    );
+    let (a, b) = two().await;
     register(&memory, 1, a.address, life(1));
     register(&memory, 2, b.address, life(2));
     let channel = in_memory(&hub, &memory).build().expect("a service");
@@ -391,10 +376,7 @@ async fn restart(address: SocketAddr, name: &'static str, life: Life) -> Node {
 #[tokio::test]
 async fn a_wrong_service_at_a_known_address_is_out() {
     let memory = Memory::new();
-    let (a, b) = (
-        Node::start("a", Some(life(1))).await,
-        Node::start("b", Some(life(2))).await,
-    );
+    let (a, b) = two().await;
     a.facts.serve_instead("stock");
     register(&memory, 1, a.address, life(1));
     register(&memory, 2, b.address, life(2));
@@ -405,6 +387,14 @@ async fn a_wrong_service_at_a_known_address_is_out() {
         assert_eq!(hello(&channel).await.expect("b serves"), "b");
     }
     assert_eq!(a.facts.started(), 0);
+}
+
+/// Two servers that name themselves.
+async fn two() -> (Node, Node) {
+    (
+        Node::start("a", Some(life(1))).await,
+        Node::start("b", Some(life(2))).await,
+    )
 }
 
 /// Calls until both nodes have answered.

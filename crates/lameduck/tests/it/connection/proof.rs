@@ -177,9 +177,14 @@ async fn a_head_that_is_still_queued_never_left() {
     let slots = [connection.reserve(), connection.reserve()].map(|slot| slot.expect("room"));
     // Lowered between the taking of the slots and the calls: the second must wait inside.
     peer.settings(&[(MAX_CONCURRENT_STREAMS, 1)]).await;
-    while connection.state().limit > 1 {
-        tokio::task::yield_now().await;
-    }
+    let lowered = async {
+        while connection.state().limit > 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let soon = std::time::Duration::from_secs(10);
+    let lowered = tokio::time::timeout(soon, lowered).await;
+    lowered.expect("SETTINGS are read");
     let [first, second] = slots.map(|slot| connection.call(slot, &head(), whole(b"question")));
     peer.request().await;
     peer.kill();

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::start::within;
@@ -45,11 +45,7 @@ impl Client {
     }
 
     pub async fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
-        let mut bytes = length[1..].to_vec();
-        bytes.extend([kind, flags]);
-        bytes.extend(stream.to_be_bytes());
-        bytes.extend(payload);
+        let bytes = Frame::bytes(kind, flags, stream, payload);
         // A server that has ended resets: the test sees it where it reads.
         let _ = self.socket.write_all(&bytes).await;
     }
@@ -88,25 +84,11 @@ impl Client {
     /// The next frame, but for WINDOW_UPDATEs; `None` at the end.
     pub async fn frame(&mut self) -> Option<Frame> {
         loop {
-            let frame = within(self.any_frame()).await?;
+            let frame = within(Frame::read(&mut self.socket)).await?;
             if frame.kind != WINDOW_UPDATE {
                 return Some(frame);
             }
         }
-    }
-
-    async fn any_frame(&mut self) -> Option<Frame> {
-        let mut head = [0; 9];
-        self.socket.read_exact(&mut head).await.ok()?;
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-        let mut payload = vec![0; length];
-        self.socket.read_exact(&mut payload).await.ok()?;
-        Some(Frame {
-            kind: head[3],
-            flags: head[4],
-            stream: u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]),
-            payload,
-        })
     }
 
     /// The next frame of `kind`; others are passed over.
