@@ -8,10 +8,7 @@ use clap::Args;
 use lameduck_registry::etcd::server::{DevServer, NOTICE};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Usage: an address that is refused.
-const USAGE: u8 = 2;
-/// It could not start: the address is taken.
-const NOT_STARTED: u8 = 12;
+use crate::exit;
 
 /// What can be said on the command line.
 #[derive(Args)]
@@ -36,7 +33,11 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             // Nobody may be listening there either.
             let _ = writeln!(io::stderr(), "lameduck registry: {error}");
             let usage = error.kind() == io::ErrorKind::InvalidInput;
-            ExitCode::from(if usage { USAGE } else { NOT_STARTED })
+            ExitCode::from(if usage {
+                exit::USAGE
+            } else {
+                exit::NOT_STARTED
+            })
         }
     }
 }
