@@ -197,7 +197,8 @@ impl Accepting<'_> {
         let Ok(listener) = listener.into_std() else {
             return;
         };
-        loop {
+        // The queue, and as many again that come meanwhile: a flood must not keep it open.
+        for _ in 0..2 * LISTEN_BACKLOG {
             match listener.accept() {
                 Ok((stream, _)) => {
                     let stream = stream
