@@ -15,7 +15,7 @@ pub type Observer = Arc<dyn Fn(&Event) + Send + Sync>;
 
 /// Where events go. Clones share the observers.
 #[derive(Clone)]
-pub struct Events {
+pub(crate) struct Events {
     observers: Arc<[Observer]>,
 }
 
@@ -28,7 +28,7 @@ impl Default for Events {
 impl Events {
     /// Events go to `tracing` and to these.
     #[must_use]
-    pub fn new(observers: Vec<Observer>) -> Self {
+    pub(crate) fn new(observers: Vec<Observer>) -> Self {
         Self {
             observers: observers.into(),
         }
@@ -36,12 +36,12 @@ impl Events {
 
     /// Whether anybody but the log looks: events made for each call are only worth making then.
     #[must_use]
-    pub fn is_observed(&self) -> bool {
+    pub(crate) fn is_observed(&self) -> bool {
         !self.observers.is_empty()
     }
 
     /// Says that something happened.
-    pub fn emit(&self, event: &Event) {
+    pub(crate) fn emit(&self, event: &Event) {
         log(event);
         self.observers.iter().for_each(|observer| observer(event));
     }
