@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
-use std::net::{SocketAddr, TcpListener};
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use lameduck_core::drain::{Input, Plan};
 use lameduck_core::event::{Event, Phase};
 use lameduck_core::instance::{BootId, Incarnation, Instance, Life};
 use lameduck_core::limits;
-use lameduck_core::name::{Address, ServiceName, Target};
+use lameduck_core::name::{Address, NameError, ServiceName, Target};
 use lameduck_core::registry::{Registration, Registry, Schemes};
 use tokio::sync::{mpsc, watch};
 use tonic::service::Routes;
@@ -354,11 +355,12 @@ impl Builder {
         }
         let text = self.listen.as_deref();
         let text = text.ok_or_else(|| BuildError::Listen("nowhere to listen".to_owned()))?;
-        let address: SocketAddr = text
-            .parse::<Address>()
-            .ok()
-            .and_then(|address| resolve(&address))
-            .ok_or_else(|| BuildError::Listen(format!("{text:?} is no address to listen on")))?;
+        let address: Address = text
+            .parse()
+            .map_err(|error: NameError| BuildError::Listen(error.to_string()))?;
+        let address = resolve(&address).map_err(|error| {
+            BuildError::Listen(format!("address {text:?} cannot be looked up: {error}"))
+        })?;
         crate::serve::bind(address).map_err(|source| BuildError::Bind {
             address: text.to_owned(),
             source,
@@ -503,9 +505,10 @@ fn boot_id() -> Result<BootId, BuildError> {
     Ok(BootId::from_bits(u128::from_ne_bytes(bits)))
 }
 
-fn resolve(address: &Address) -> Option<SocketAddr> {
-    use std::net::ToSocketAddrs;
-    address
-        .socket()
-        .or_else(|| address.to_string().to_socket_addrs().ok()?.next())
+fn resolve(address: &Address) -> io::Result<SocketAddr> {
+    if let Some(socket) = address.socket() {
+        return Ok(socket);
+    }
+    let found = address.to_string().to_socket_addrs()?.next();
+    found.ok_or_else(|| io::ErrorKind::NotFound.into())
 }

@@ -250,7 +250,16 @@ async fn what_cannot_work_is_refused_before_it_starts() {
     for (builder, code, says) in [
         (Provider::builder("orders"), 2, ".listen("),
         (Provider::builder("a b\n").listen("127.0.0.1:0"), 2, "a b"),
-        (Provider::builder("orders").listen("nowhere"), 2, "nowhere"),
+        (
+            Provider::builder("orders").listen("nowhere"),
+            2,
+            "address \"nowhere\": no port; write host:port; say .listen(",
+        ),
+        (
+            Provider::builder("orders").listen("no.such.host.invalid:80"),
+            2,
+            "cannot be looked up",
+        ),
         (
             Provider::builder("orders").listen(&address),
             12,
