@@ -2,12 +2,13 @@
 
 mod exit;
 mod lab;
+mod manual;
 mod registry;
 mod say;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Keeps requests alive while the processes that serve them come and go.
 #[derive(Parser)]
@@ -26,6 +27,10 @@ enum Command {
     LabChild(lab::ChildArguments),
     /// Runs an etcd-compatible registry for development, in memory, on loopback.
     Registry(registry::Options),
+    /// Prints completions of this command for a shell.
+    Completions(manual::Completions),
+    /// Prints this command's manual page, or writes all of its pages.
+    Man(manual::Man),
 }
 
 fn main() -> ExitCode {
@@ -33,5 +38,7 @@ fn main() -> ExitCode {
         Command::Lab(arguments) => lab::run(arguments).into(),
         Command::LabChild(arguments) => lab::child(&arguments).into(),
         Command::Registry(options) => registry::run(&options),
+        Command::Completions(options) => manual::completions(Arguments::command(), &options).into(),
+        Command::Man(options) => manual::man(Arguments::command(), &options).into(),
     }
 }
