@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn lines_are_taken_whole_and_once() {
-        let home = Home::make(None).unwrap();
+        let home = Home::make(None, 0).unwrap();
         let path = home.path().join("caller-0");
         let mut books = Books::default();
         books.follow(Source::Caller(0), &path).unwrap();

@@ -62,7 +62,7 @@ impl Fleet {
     ///
     /// Where there are no ports, or no directory.
     pub fn new(options: &Options, rng: &mut Rng) -> Result<Self, LabError> {
-        let home = Home::make(options.keep.as_deref());
+        let home = Home::make(options.keep.as_deref(), bytes_of(options));
         let home = doing(home, "making the directory of this run")?;
         let wanted = usize::from(options.servers) + 1;
         let mut addresses = doing(ports::free(wanted, rng), "looking for ports")?;
@@ -342,6 +342,12 @@ impl Place {
             process: None,
         }
     }
+}
+
+/// About how many bytes the ledgers of a run take: half a KiB a call, and three seconds a roll.
+fn bytes_of(options: &Options) -> u64 {
+    let seconds = 60 + 3 * u64::from(options.rolls) * u64::from(options.servers);
+    seconds * u64::from(options.rate) * 512
 }
 
 /// An error where nobody listens at any address of the registry that `published` names.

@@ -1,8 +1,13 @@
 //! The directory of one run: ledgers, and what the children said on stderr.
+//!
+//! It lies in memory where there is room: a server that waits in write(2) for a disk that others keep
+//! busy would be measured as a server that is late.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::statvfs;
 
 use super::clock;
 use super::control::{HOME_PREFIX, remove_home};
@@ -15,12 +20,12 @@ pub struct Home {
 }
 
 impl Home {
-    /// A new directory: `keep`, which stays, or one among the temporary files.
+    /// A new directory: `keep`, which stays, or one among the temporary files, for about `bytes`.
     ///
     /// # Errors
     ///
     /// What the file system says; a directory to keep must be empty or not there.
-    pub fn make(keep: Option<&Path>) -> io::Result<Self> {
+    pub fn make(keep: Option<&Path>, bytes: u64) -> io::Result<Self> {
         if let Some(path) = keep {
             fs::create_dir_all(path).map_err(|error| of(path, &error))?;
             if fs::read_dir(path)
@@ -35,8 +40,12 @@ impl Home {
             return Ok(Self { path, is_kept });
         }
         let unique = format!("{}-{}", std::process::id(), clock::now().as_nanos());
-        let path = std::env::temp_dir().join(format!("{HOME_PREFIX}{unique}"));
-        fs::create_dir(&path).map_err(|error| of(&path, &error))?;
+        let make = |parent: PathBuf| {
+            let path = parent.join(format!("{HOME_PREFIX}{unique}"));
+            fs::create_dir(&path).map(|()| path)
+        };
+        let in_memory = memory(bytes).and_then(|parent| make(parent).ok());
+        let path = in_memory.map_or_else(|| make(std::env::temp_dir()), Ok)?;
         let is_kept = false;
         Ok(Self { path, is_kept })
     }
@@ -52,6 +61,17 @@ impl Home {
     pub fn to_remove(&self) -> Option<PathBuf> {
         (!self.is_kept).then(|| self.path.clone())
     }
+}
+
+/// A file system in memory, on Linux.
+const MEMORY: &str = "/dev/shm";
+
+/// Where files lie in memory, if twice `bytes` are free there and TMPDIR does not say otherwise.
+fn memory(bytes: u64) -> Option<PathBuf> {
+    let is_told = std::env::var_os("TMPDIR").is_some();
+    let found = statvfs(MEMORY).ok()?;
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    (!is_told && free / 2 > bytes).then(|| PathBuf::from(MEMORY))
 }
 
 impl Drop for Home {
