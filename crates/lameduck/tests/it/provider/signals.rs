@@ -244,16 +244,17 @@ impl Process {
     }
 }
 
+/// What ending a process may take where ten others want the processor too.
+const SWAMPED: Duration = Duration::from_secs(15);
+
 async fn stopped_in_its_start(delay: Duration) {
     let process = Process::start("slow to start");
     tokio::time::sleep(delay).await;
     process.signal(Signal::TERM);
     let ended = process.end().await;
-    assert!(
-        ended.took < Duration::from_secs(2),
-        "{delay:?}: {:?}",
-        ended.took
-    );
+    // A bound for a machine that is swamped. One that waited for its start would have served by then,
+    // which what it says below excludes.
+    assert!(ended.took < SWAMPED, "{delay:?}: {:?}", ended.took);
     assert!(ended.registry.is_empty(), "{delay:?}: {:?}", ended.registry);
     if ended.status.code() == Some(0) {
         let says = "orders stopped (sigterm) before it served";
