@@ -88,8 +88,14 @@ impl Registrations {
     /// Waits until `want` is confirmed wherever the process may be listed. Waits without end for
     /// closing (the publication tries on), but not for gone: an unreachable registry may never
     /// answer, and its lease ends by itself.
+    ///
+    /// To be called before the want is told: what the process was listed in is looked up at once,
+    /// because a publication that gives its lease up does not call itself listed any more, however
+    /// the registry answers.
     pub(super) fn reached(&self, want: Want) -> impl Future<Output = Result<(), String>> + use<> {
         let statuses = self.statuses.clone();
+        let mut listed = statuses.clone();
+        listed.retain(|status| status.borrow().registered);
         async move {
             let confirmed = confirmed(statuses.clone(), want);
             if want != Want::Gone {
@@ -99,7 +105,7 @@ impl Registrations {
             // A little less than the drain waits, so that the names are known.
             match tokio::time::timeout(REVOKE_MAX * 9 / 10, confirmed).await {
                 Ok(()) => Ok(()),
-                Err(_) => left_behind(&statuses),
+                Err(_) => left_behind(&listed),
             }
         }
     }
@@ -112,11 +118,11 @@ async fn confirmed(statuses: Vec<watch::Receiver<RegistrationStatus>>, want: Wan
     }
 }
 
-fn left_behind(statuses: &[watch::Receiver<RegistrationStatus>]) -> Result<(), String> {
-    let left: Vec<String> = statuses
+fn left_behind(listed: &[watch::Receiver<RegistrationStatus>]) -> Result<(), String> {
+    let left: Vec<String> = listed
         .iter()
         .map(|status| status.borrow())
-        .filter(|status| status.registered && status.reached != Some(Want::Gone))
+        .filter(|status| status.reached != Some(Want::Gone))
         .map(|status| match &status.error {
             Some(error) => format!("{}: {error}", status.registry),
             None => status.registry.clone(),

@@ -147,9 +147,9 @@ impl Edge {
     }
 
     fn want(&mut self, want: Want, ticket: Ticket) {
+        let reached = self.registrations.reached(want);
         self.registrations.want(want);
         if !matches!(want, Want::Present { .. }) {
-            let reached = self.registrations.reached(want);
             self.spawn(async move { Input::Deregistered(ticket, reached.await) });
         }
     }

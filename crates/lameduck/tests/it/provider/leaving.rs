@@ -138,11 +138,13 @@ async fn dropping_the_run_closes_the_door() {
         .expect_err("nobody listens");
 }
 
-/// A registry that lists at once, and then never answers again.
+/// A registry that lists at once, and then never answers again. Its publication, like etcd's, does not
+/// call itself listed once it gives its lease up.
 #[derive(Debug)]
 struct Silent;
 
 struct SilentPublication {
+    reached: Option<Want>,
     said: Option<Want>,
 }
 
@@ -152,7 +154,10 @@ impl Registry for Silent {
     }
 
     fn publish(&self, _: Registration) -> Box<dyn Publication> {
-        Box::new(SilentPublication { said: None })
+        Box::new(SilentPublication {
+            reached: None,
+            said: None,
+        })
     }
 
     fn subscribe(&self, _: &ServiceName) -> Box<dyn Subscription> {
@@ -162,15 +167,18 @@ impl Registry for Silent {
 
 impl Publication for SilentPublication {
     fn want(&mut self, want: Want) {
-        self.said = matches!(want, Want::Present { .. }).then_some(want);
+        if matches!(want, Want::Present { .. }) {
+            self.reached = Some(want);
+        }
+        self.said = Some(want).filter(|want| *want != Want::Closing);
     }
 
     fn poll_status(&mut self, _: &mut Context<'_>) -> Poll<PublicationStatus> {
         match self.said.take() {
             None => Poll::Pending,
-            reached => Poll::Ready(PublicationStatus {
-                reached,
-                registered: true,
+            Some(said) => Poll::Ready(PublicationStatus {
+                reached: self.reached,
+                registered: said != Want::Gone,
                 metadata: true,
                 error: None,
             }),
