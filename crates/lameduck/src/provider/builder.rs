@@ -276,8 +276,13 @@ impl Builder {
         let progress = Progress::default();
         if !self.without_signals {
             let names = self.services.join(",");
-            signals::install(Arc::clone(&shared), names, progress.clone())
-                .map_err(BuildError::Signals)?;
+            signals::install(
+                Arc::clone(&shared),
+                names,
+                progress.clone(),
+                parts.plan.budget,
+            )
+            .map_err(BuildError::Signals)?;
         }
         Ok(Provider {
             services: parts.services,

@@ -3,20 +3,25 @@
 //! The first signal begins a stop; further ones change nothing, but the second SIGINT ends the
 //! process with exit code 11. A signal before `run` ends it at once with code 0: nothing has been
 //! registered, nobody is served. So does the first one after a stop that no signal began: nobody
-//! else would listen any more. This is the only place that ends the process.
+//! else would listen any more. A stop that has not ended with its budget, because the runtime is
+//! blocked, is ended with exit code 10. This is the only place that ends the process.
 
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lameduck_core::drain::{Input, Reason};
 use lameduck_core::limits::ABORT_MAX;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
 
 use super::handle::Shared;
 use super::report;
 
 /// Exit code of a stop that was forced.
 const FORCED: i32 = 11;
+/// Exit code of a stop that is incomplete when its budget is used up.
+const INCOMPLETE: i32 = 10;
 
 /// How far the provider has come, as the signals need to know it.
 #[derive(Clone, Debug, Default)]
@@ -63,9 +68,14 @@ impl Progress {
 /// # Errors
 ///
 /// What the system says of the thread or of the handlers.
-pub(super) fn install(shared: Arc<Shared>, service: String, progress: Progress) -> io::Result<()> {
+pub(super) fn install(
+    shared: Arc<Shared>,
+    service: String,
+    progress: Progress,
+    budget: Duration,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
+        .enable_all()
         .build()?;
     let (terminate, interrupt) = {
         let _inside = runtime.enter();
@@ -78,6 +88,8 @@ pub(super) fn install(shared: Arc<Shared>, service: String, progress: Progress) 
         shared,
         service,
         progress,
+        budget,
+        overdue: None,
         heard: false,
         interrupts: 0,
     };
@@ -92,6 +104,9 @@ struct Listener {
     shared: Arc<Shared>,
     service: String,
     progress: Progress,
+    budget: Duration,
+    /// When the stop that a signal began must have ended.
+    overdue: Option<Instant>,
     /// Whether there was a signal before.
     heard: bool,
     interrupts: u32,
@@ -100,11 +115,17 @@ struct Listener {
 impl Listener {
     async fn listen(mut self, mut terminate: Signal, mut interrupt: Signal) {
         loop {
+            let overdue = self.overdue;
+            let end = sleep_until(overdue.unwrap_or_else(Instant::now));
             // Where both wait, nobody knows which came first: the orderly one is the reason.
             tokio::select! {
                 biased;
                 Some(()) = terminate.recv() => self.begin(Reason::Sigterm),
                 Some(()) = interrupt.recv() => self.interrupted(),
+                () = end, if overdue.is_some() => {
+                    self.overdue = None;
+                    self.end_overdue();
+                }
                 else => return,
             }
         }
@@ -129,6 +150,9 @@ impl Listener {
             Step::Ended if first => "after it had served",
             Step::Running | Step::Ended => {
                 drop(step);
+                if first {
+                    self.overdue = Some(Instant::now() + self.budget);
+                }
                 drop(
                     self.shared
                         .commands
@@ -140,6 +164,16 @@ impl Listener {
         report::say(&self.service, &format_args!("stopped ({reason}) {when}"));
         // The lock is held: `run` cannot begin, and register, in between.
         std::process::exit(0);
+    }
+
+    /// The drain keeps its budget by itself, but not where its runtime does not run it.
+    fn end_overdue(&self) {
+        if !self.progress.wait_for_end() {
+            let abandoned = self.shared.gate.in_flight().total;
+            let what = format!("is stuck: its runtime is blocked, abandoned {abandoned}");
+            report::say(&self.service, &what);
+            std::process::exit(INCOMPLETE);
+        }
     }
 
     /// The runtime gets a moment to cut and to say what it abandons; a stuck one gets no more.

@@ -27,6 +27,7 @@ use futures_util::StreamExt;
 const ROLE: &str = "LAMEDUCK_TEST_ROLE";
 pub const PEER: &str = "LAMEDUCK_TEST_PEER";
 const START: Duration = Duration::from_secs(3);
+const BUDGET: Duration = Duration::from_secs(1);
 const WORK: Duration = Duration::from_secs(2);
 /// Processes that get a signal after each delay.
 const SPAWNS: usize = 50;
@@ -46,7 +47,11 @@ fn child() {
         return runtime.block_on(super::watchers::caller());
     }
     let code = runtime.block_on(async {
-        let provider = server().build().expect("it builds");
+        let server = match role.as_str() {
+            "stuck, on a budget" => server().budget(BUDGET),
+            _ => server(),
+        };
+        let provider = server.build().expect("it builds");
         println!("\nbuilt {}", provider.handle().local_addr());
         if role == "slow to start" {
             tokio::time::sleep(START).await;
@@ -54,7 +59,7 @@ fn child() {
         let handle = provider.handle();
         let serving = handle.serving();
         let running = tokio::spawn(provider.run());
-        if role == "stuck" {
+        if role.starts_with("stuck") {
             serving.await;
             // The one worker does nothing else from here on.
             tokio::spawn(async {
@@ -353,6 +358,18 @@ async fn signals_are_heard_while_every_worker_is_stuck() {
         "{}",
         ended.error
     );
+}
+
+#[tokio::test]
+async fn c05_a_stuck_process_ends_with_its_budget() {
+    let mut process = Process::start("stuck, on a budget");
+    process.line("stuck").await;
+    let asked = Instant::now();
+    process.signal(Signal::TERM);
+    let ended = process.end().await;
+    assert!(asked.elapsed() >= BUDGET, "{:?}", asked.elapsed());
+    assert_eq!(ended.status.code(), Some(10), "{}", ended.error);
+    assert!(ended.error.contains("is stuck"), "{}", ended.error);
 }
 
 #[tokio::test]
