@@ -39,7 +39,8 @@ async fn main() -> ExitCode {
         }
     };
     let report = provider.run().await; // until SIGTERM or SIGINT, then it leaves
-    report.exit_code().into()
+    // At once: a runtime that is dropped waits for whatever blocks a thread of it.
+    std::process::exit(report.exit_code().into());
     // --- end of lameduck ---
 }
 
