@@ -32,14 +32,14 @@ impl Onlooker for Live {
     fn see(&mut self, progress: &Progress) {
         let bar = self.bar.get_or_insert_with(|| {
             let bar = self.all.add(ProgressBar::new(progress.steps));
-            bar.set_style(style("{bar:32} {pos}/{len}  {msg}"));
+            bar.set_style(style("{bar:32} {pos}/{len}  {wide_msg}"));
             bar
         });
         bar.set_position(progress.steps_done);
         bar.set_message(headline(progress));
         while self.rows.len() < progress.rows.len() {
             let row = self.all.add(ProgressBar::new(0));
-            row.set_style(style("  {msg}"));
+            row.set_style(style("  {wide_msg}"));
             self.rows.push(row);
         }
         for (line, row) in self.rows.iter().zip(&progress.rows) {
@@ -84,7 +84,7 @@ fn style(template: &str) -> ProgressStyle {
 fn headline(progress: &Progress) -> String {
     let killed = match progress.failed_since_kill {
         0 => String::new(),
-        killed => format!(" (and {killed} around the kill)"),
+        killed => format!(" (and {killed} since the kill)"),
     };
     format!(
         "{:5.1} s  {:5.0} calls/s  {} failed{killed}  {}",
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn templates_are_read() {
-        style("{bar:32} {pos}/{len}  {msg}");
-        style("  {msg}");
+        style("{bar:32} {pos}/{len}  {wide_msg}");
+        style("  {wide_msg}");
     }
 }

@@ -90,6 +90,8 @@ struct Lab<'a> {
     lost_before_kill: Option<u64>,
     /// The server that may end now.
     leaving: Option<u16>,
+    /// The server that is stopped as a whole.
+    frozen: Option<u16>,
     meter: Meter,
     shown: Timestamp,
     onlooker: &'a mut dyn Onlooker,
@@ -116,6 +118,7 @@ impl<'a> Lab<'a> {
             problems: Vec::new(),
             lost_before_kill: None,
             leaving: None,
+            frozen: None,
             meter: Meter::default(),
             shown: Timestamp::ZERO,
             onlooker,
@@ -394,6 +397,9 @@ impl<'a> Lab<'a> {
     }
 
     fn phase(&self, server: u16) -> String {
+        if self.frozen == Some(server) {
+            return "frozen".to_owned();
+        }
         let newest = self.books.ledger.newest(server);
         match newest.map(|(_, account)| account.phase.as_str()) {
             None => "starting".to_owned(),

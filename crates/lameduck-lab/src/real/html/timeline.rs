@@ -165,7 +165,7 @@ impl Panels<'_> {
 
     fn latency(&mut self) {
         let (lowest, highest) = LATENCY_POWERS;
-        let edges = self.panel(LATENCY, "latency", "of unary calls");
+        let edges = self.panel(LATENCY, "latency", "");
         let y_of = |ms: f64| {
             let share = ms.max(1.0).log10() / f64::from(highest - lowest);
             edges.1 - (edges.1 - edges.0) * share.clamp(0.0, 1.0)
@@ -184,7 +184,7 @@ impl Panels<'_> {
                 format!("{:.0} s", ms / 1000.0)
             };
             self.drawing
-                .text("axis", (LEFT + 3.0, y_of(ms) - 2.0), Anchor::Start, &label);
+                .text("axis", (LEFT - 10.0, y_of(ms) + 4.0), Anchor::End, &label);
         }
         for (class, of) in [
             (

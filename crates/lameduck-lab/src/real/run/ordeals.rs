@@ -50,9 +50,11 @@ impl Lab<'_> {
     async fn freeze(&mut self, server: u16) -> Result<(), LabError> {
         let life = self.life_of(server)?;
         let at = self.fleet.signal(server, Signal::STOP)?;
+        self.frozen = Some(server);
         let what = format!("server {server} is frozen");
         let paused = self.pause(FROZEN, &what).await;
         let thawed = self.fleet.signal(server, Signal::CONT)?;
+        self.frozen = None;
         self.history.freezes.push(Freeze {
             server,
             life,
