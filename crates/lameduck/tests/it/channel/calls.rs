@@ -354,3 +354,25 @@ async fn every_way_out_counts_out() {
     killed.await.expect("no panic").expect_err("it died");
     assert_eq!(channel.in_flight(), 0);
 }
+
+#[tokio::test]
+async fn a_target_that_cannot_be_followed_says_what_to_do() {
+    let hub = Hub::new();
+    let refused = |target: &str| {
+        let error = hub.channel(target).err().expect("it leads nowhere");
+        error.to_string()
+    };
+    let no_service = refused("etcd://127.0.0.1:1");
+    let advice = "write etcd://127.0.0.1:1?key=SERVICE";
+    assert!(no_service.contains(advice), "{no_service}");
+    // The advice is a good one.
+    hub.channel("etcd://127.0.0.1:1?key=SERVICE")
+        .expect("a target");
+    assert!(
+        refused("nowhere:///h:1?key=a").contains("etcd"),
+        "the known ones are named"
+    );
+    assert!(refused("just-a-name").contains("port"));
+    assert!(refused("https://h:443").contains("TLS"));
+    assert!(refused("").len() > 10);
+}
