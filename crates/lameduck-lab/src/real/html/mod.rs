@@ -1,6 +1,6 @@
 //! A finished run as one page: no script, no network, nothing beside the file.
 //!
-//! Everything that comes from data goes through [`text::escape`]; the drawings are made here, as
+//! Everything that comes from data goes through `text::escape`; the drawings are made here, as
 //! SVG, so that the page can be sent, kept and printed as it is.
 
 mod drawing;
