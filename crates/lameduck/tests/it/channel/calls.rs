@@ -359,7 +359,7 @@ async fn every_way_out_counts_out() {
 async fn a_target_that_cannot_be_followed_says_what_to_do() {
     let hub = Hub::new();
     let refused = |target: &str| {
-        let error = hub.channel(target).err().expect("it leads nowhere");
+        let error = hub.channel(target).expect_err("it leads nowhere");
         error.to_string()
     };
     let no_service = refused("etcd://127.0.0.1:1");
