@@ -32,7 +32,7 @@ impl Onlooker for Live {
     fn see(&mut self, progress: &Progress) {
         let bar = self.bar.get_or_insert_with(|| {
             let bar = self.all.add(ProgressBar::new(progress.steps));
-            bar.set_style(style("{bar:32} {pos}/{len}  {wide_msg}"));
+            bar.set_style(style("{bar:20} {pos}/{len}  {wide_msg}"));
             bar
         });
         bar.set_position(progress.steps_done);
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn templates_are_read() {
-        style("{bar:32} {pos}/{len}  {wide_msg}");
+        style("{bar:20} {pos}/{len}  {wide_msg}");
         style("  {wide_msg}");
     }
 }

@@ -95,7 +95,7 @@ impl Drawing {
         let mut path = format!("M{first:.1} {base:.1}");
         let mut last = *first;
         for (x, y) in steps {
-            last = x + width;
+            last = (x + width).min(RIGHT);
             write!(path, "L{x:.1} {y:.1}L{last:.1} {y:.1}")
                 .expect("writing to a String cannot fail");
         }

@@ -52,7 +52,7 @@ pub fn page(options: &Options, columns: &[Column<'_>]) -> String {
 
 fn head(page: &mut Page, options: &Options, report: &Report) {
     let (class, verdict) = match report.ending() {
-        Ending::Clean => ("clean", "not one call was lost"),
+        Ending::Clean => ("clean", "not one call was lost in rolls"),
         Ending::Lost => ("lost", "calls were lost"),
         Ending::Invalid => ("invalid", "this run proves nothing"),
     };
