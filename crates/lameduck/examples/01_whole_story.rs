@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lameduck::core::registry::Registry;
+use lameduck::registry::memory::Memory;
 use lameduck::{Channel, Hub, Provider};
-use lameduck_registry::memory::Memory;
 use tokio::time::{Instant, sleep};
 use tonic::{Request, Response, Status};
 

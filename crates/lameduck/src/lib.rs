@@ -35,7 +35,8 @@
 //!
 //! [`provider`] and [`hub`] are where to begin. [`serve`] and [`consumer::connection`] are the two
 //! ends of a connection by themselves, [`health`] is `grpc.health.v1`, [`observe`] shows what
-//! happens. Every default stands in [`core::limits`], with its reason.
+//! happens. [`registry`] has the registries that a program makes itself: one in memory for tests, an
+//! etcd that asks for a login. Every default stands in [`core::limits`], with its reason.
 #![deny(missing_docs)]
 
 pub mod cell;
@@ -53,5 +54,5 @@ pub mod serve;
 pub use consumer::{Channel, ChannelBuilder, Policy};
 pub use hub::{Hub, HubBuilder, TargetError};
 pub use lameduck_core as core;
-pub use lameduck_registry::driver;
+pub use lameduck_registry as registry;
 pub use provider::Provider;

@@ -23,7 +23,7 @@ use super::peer::Peer;
 use super::shared::{Orders, Shared};
 use crate::cell::tally::Gauge;
 use crate::cell::wire::Flag;
-use crate::driver::Clock;
+use lameduck_registry::driver::Clock;
 
 /// First GOAWAYs are spread over a pace in this many steps, by the connection's number.
 const PACE_STEPS: u64 = 256;
