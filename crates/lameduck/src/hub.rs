@@ -21,8 +21,8 @@ use crate::consumer::{
 };
 use crate::observe::{Events, Observer};
 
-/// Why a target cannot be followed.
-#[derive(Debug)]
+/// Why a target cannot be followed. Its `Debug` is its `Display`: that is what a `main` prints which
+/// returns it by `?`.
 #[non_exhaustive]
 pub enum TargetError {
     /// It cannot be read.
@@ -46,6 +46,12 @@ impl fmt::Display for TargetError {
                 "target {target:?} names no service; write {target}?key=SERVICE"
             ),
         }
+    }
+}
+
+impl fmt::Debug for TargetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

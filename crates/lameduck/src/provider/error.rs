@@ -8,7 +8,9 @@ use lameduck_core::name::NameError;
 use lameduck_core::registry::RegistryError;
 
 /// Why a provider could not be built.
-#[derive(Debug)]
+///
+/// Its `Debug` is its `Display`: that is what a `main` prints which returns it by `?`. Such a process
+/// ends with 1; for [`exit_code`](Self::exit_code) the program has to ask.
 #[non_exhaustive]
 pub enum BuildError {
     /// A service name that is none.
@@ -96,6 +98,12 @@ impl fmt::Display for BuildError {
             Self::Signals(error) => write!(f, "cannot catch signals: {error}; say .signals(false)"),
             Self::NoRuntime => f.write_str("build() must be called within a tokio runtime"),
         }
+    }
+}
+
+impl fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
