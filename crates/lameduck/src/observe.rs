@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use lameduck_core::event::Event;
 use lameduck_core::name::ServiceName;
+use lameduck_core::registry::Want;
 use tracing::{debug, info, trace, warn};
 
 /// Somebody who wants to see every event, on the thread on which it happens: be quick.
@@ -65,8 +66,13 @@ fn log(event: &Event) {
             want,
             error,
         } => match error {
-            None => info!(%registry, ?want, "registration reached"),
-            Some(error) => warn!(%registry, ?want, %error, "registration in the way"),
+            None => info!(%registry, registration = word(*want), "registration confirmed"),
+            Some(error) => warn!(
+                %registry,
+                wanted = word(*want),
+                %error,
+                "the registry does not take the registration; it is tried again"
+            ),
         },
         Event::MetadataDenied { registry } => warn!(
             %registry,
@@ -90,9 +96,19 @@ fn log(event: &Event) {
                 .as_ref()
                 .map(ToString::to_string)
                 .unwrap_or_default();
-            warn!(%service, %error, "directory stale");
+            warn!(%service, %error, "the registry cannot be read; what was known is kept");
         }
         _ => log_of_callers(event),
+    }
+}
+
+/// What readers of the registry are to see, in the words of its records.
+const fn word(want: Want) -> &'static str {
+    match want {
+        Want::Present { ready: true, .. } => "present",
+        Want::Present { ready: false, .. } => "present, not ready",
+        Want::Closing => "closing",
+        Want::Gone => "gone",
     }
 }
 
