@@ -13,6 +13,7 @@ mod merge;
 mod tombstone;
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::event::{ClosingSource, Event, Tier};
@@ -116,8 +117,8 @@ pub enum Output {
 pub struct Snapshot {
     /// All endpoints, by id.
     pub members: Vec<Member>,
-    /// The registry cannot be read: the view is as old as its last update.
-    pub stale: bool,
+    /// Why the registry cannot be read, where it cannot: the view is as old as its last update.
+    pub stale: Option<String>,
     /// The registry was read, and nothing is there: waiting is of no use.
     pub known_empty: bool,
 }
@@ -145,7 +146,7 @@ pub struct Directory {
     next_id: u64,
     /// A whole list was seen: an empty one is knowledge, not ignorance.
     synced: bool,
-    stale: bool,
+    stale: Option<String>,
     published: Option<Snapshot>,
     out: VecDeque<Output>,
 }
@@ -161,7 +162,7 @@ impl Directory {
             tombstones,
             next_id: 0,
             synced: false,
-            stale: false,
+            stale: None,
             published: None,
             out: VecDeque::new(),
         }
@@ -177,13 +178,13 @@ impl Directory {
         match update {
             Update::Reset { entries, .. } => {
                 self.synced = true;
-                self.stale = false;
+                self.stale = None;
                 self.reset(now, entries);
             }
             Update::Delta {
                 changed, removed, ..
             } => {
-                self.stale = false;
+                self.stale = None;
                 for entry in changed {
                     self.upsert(now, entry);
                 }
@@ -192,14 +193,14 @@ impl Directory {
                 }
             }
             Update::Stale(error) => {
-                if !self.stale {
+                if self.stale.is_none() {
+                    self.stale = Some(error.message.clone());
                     let (service, error) = (self.service.clone(), error.message);
                     self.out
                         .push_back(Output::Event(Event::DirectoryStale { service, error }));
                 }
-                self.stale = true;
             }
-            Update::Live => self.stale = false,
+            Update::Live => self.stale = None,
         }
     }
 
@@ -408,10 +409,10 @@ impl Directory {
             tier: endpoint.tier,
         });
         let members: Vec<Member> = members.collect();
-        let known_empty = self.synced && !self.stale && members.is_empty();
+        let known_empty = self.synced && self.stale.is_none() && members.is_empty();
         let snapshot = Snapshot {
             members,
-            stale: self.stale,
+            stale: self.stale.clone(),
             known_empty,
         };
         if self.published.as_ref() != Some(&snapshot) {

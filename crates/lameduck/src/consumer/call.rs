@@ -262,7 +262,7 @@ impl Call {
         let why = if full {
             "all streams of all instances are in use".to_owned()
         } else {
-            self.shared().view.load().why_nothing()
+            self.shared().why_nothing()
         };
         if self.deadline.is_some_and(|at| Instant::now() >= at) {
             return error::deadline_nowhere(&why);

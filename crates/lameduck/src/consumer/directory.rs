@@ -37,8 +37,8 @@ pub(crate) struct View {
     pub(super) all: Vec<Arc<Endpoint>>,
     /// The registry was read, and nothing is there.
     pub(super) known_empty: bool,
-    /// The registry cannot be read.
-    pub(super) stale: bool,
+    /// The registry cannot be read, and why.
+    pub(super) stale: Option<String>,
 }
 
 /// What the directory's task is told.
@@ -305,7 +305,7 @@ impl Effects {
     fn publish(&mut self, snapshot: &Snapshot) {
         let mut view = View {
             known_empty: snapshot.known_empty,
-            stale: snapshot.stale,
+            stale: snapshot.stale.clone(),
             ..View::default()
         };
         for member in &snapshot.members {
@@ -350,6 +350,17 @@ impl Effects {
     }
 }
 
+impl Shared {
+    /// Why a call found nothing to choose: the service, and what is known of it.
+    pub(super) fn why_nothing(&self) -> String {
+        let why = self.view.load().why_nothing();
+        match &self.service {
+            Some(service) => format!("service {service}: {why}"),
+            None => why,
+        }
+    }
+}
+
 impl View {
     /// Whether it may be chosen while others may be too.
     pub(super) fn is_ready(&self, endpoint: &Arc<Endpoint>) -> bool {
@@ -357,16 +368,13 @@ impl View {
         listed && !endpoint.cell.is_withheld()
     }
 
-    /// Why there may be nothing to choose, for the caller who found nothing.
-    pub(super) fn why_nothing(&self) -> String {
+    fn why_nothing(&self) -> String {
         if self.known_empty {
             return "the registry lists no instance".to_owned();
         }
-        let age = if self.stale {
-            " (the registry cannot be read)"
-        } else {
-            ""
-        };
+        let stale = self.stale.as_ref();
+        let age = stale.map(|why| format!(" (the registry cannot be read: {why})"));
+        let age = age.unwrap_or_default();
         let Some(first) = self.all.first() else {
             return format!("no instance is known yet{age}");
         };

@@ -187,3 +187,27 @@ async fn a_registry_that_fails_changes_nothing() {
     register(&memory, 2, late.address, life(2));
     both(&channel).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_finds_nothing_says_of_what_and_why() {
+    let (log, memory) = (Log::default(), Memory::new());
+    let hub = log.hub();
+    let channel = in_memory(&hub, &memory).build().expect("a service");
+    let none = hello(&channel).await.expect_err("nobody is there");
+    assert_eq!(
+        none.message(),
+        format!("service {}: the registry lists no instance", orders())
+    );
+    memory.fail(lameduck::core::registry::RegistryError {
+        class: lameduck::core::registry::ErrorClass::Retry,
+        message: "etcd h:2379: away".to_owned(),
+    });
+    let stale = |event: &Event| matches!(event, Event::DirectoryStale { .. });
+    until("it is stale", || log.count(stale) == 1).await;
+    let none = hello(&channel).await.expect_err("nobody is known");
+    assert!(
+        none.message()
+            .ends_with("no instance is known yet (the registry cannot be read: etcd h:2379: away)"),
+        "{none}"
+    );
+}
