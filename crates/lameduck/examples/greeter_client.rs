@@ -1,7 +1,7 @@
 //! Calls the greeter, wherever it is, twenty times a second; start and stop servers meanwhile.
 //!
 //! ```console
-//! $ cargo run --example greeter_client -- etcd:///127.0.0.1:2379?key=greeter 600
+//! $ cargo run --example greeter_client -- 'etcd:///127.0.0.1:2379?key=greeter' 600
 //! ```
 
 use std::time::Duration;
@@ -15,9 +15,12 @@ use greeter::greeter_client::GreeterClient;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .init(); // says when a server closes, and why a registry cannot be read
     let mut arguments = std::env::args().skip(1);
     let target = arguments.next();
-    let target = target.as_deref().unwrap_or("127.0.0.1:8080");
+    let target = target.as_deref().unwrap_or("127.0.0.1:50051");
     let calls: u32 = arguments.next().map_or(Ok(600), |text| text.parse())?;
 
     // One hub for the whole program: its channels share registries and what they hear.
