@@ -265,7 +265,7 @@ impl Call {
             self.shared().why_nothing()
         };
         if self.deadline.is_some_and(|at| Instant::now() >= at) {
-            return error::deadline_nowhere(&why);
+            return error::deadline_nowhere(self.attempts.placed(), &why);
         }
         error::nowhere(self.attempts.placed(), why)
     }

@@ -210,4 +210,13 @@ async fn a_call_that_finds_nothing_says_of_what_and_why() {
             .ends_with("no instance is known yet (the registry cannot be read: etcd h:2379: away)"),
         "{none}"
     );
+    let mut request = tonic::Request::new(HelloRequest::default());
+    request.set_timeout(Duration::from_millis(100));
+    let late = GreeterClient::new(channel).hello(request).await;
+    let late = late.expect_err("nobody is known");
+    assert_eq!(late.code(), tonic::Code::DeadlineExceeded);
+    let failed = std::error::Error::source(&late);
+    let failed = failed.and_then(|source| source.downcast_ref::<lameduck::consumer::CallFailed>());
+    let proof = failed.map(|failed| failed.proof);
+    assert_eq!(proof, Some(lameduck::core::failover::Proof::NeverLeft));
 }
