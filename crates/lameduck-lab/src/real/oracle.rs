@@ -258,7 +258,7 @@ fn count_in_flight(verdict: &mut Verdict, history: &History, call: &Call, kind: 
 fn count_frozen(verdict: &mut Verdict, history: &History, call: &Call, intent: Intent) -> bool {
     let fell_into = |freeze: &Freeze| {
         let is_due_then = intent.due >= freeze.at && intent.due <= freeze.thawed;
-        is_due_then || was_in_flight(call, freeze.life, freeze.at)
+        is_due_then || was_on_its_way(call, intent, freeze)
     };
     let Some(position) = history.freezes.iter().position(fell_into) else {
         return false;
@@ -270,6 +270,13 @@ fn count_frozen(verdict: &mut Verdict, history: &History, call: &Call, intent: I
         toll.failed_other += 1;
     }
     true
+}
+
+/// Whether a call sent before the freeze was at that life, begun or not, when it came.
+fn was_on_its_way(call: &Call, intent: Intent, freeze: &Freeze) -> bool {
+    let is_open = call.end.at().is_none_or(|end| end > freeze.at);
+    let mut lives = call.starts.iter().map(|(life, _)| *life).chain(call.picked);
+    is_open && intent.sent <= freeze.at && lives.any(|life| life == freeze.life)
 }
 
 fn count_loss(
