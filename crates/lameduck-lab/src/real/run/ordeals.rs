@@ -68,7 +68,9 @@ impl Lab<'_> {
     async fn roll_unseen(&mut self, server: u16) -> Result<(), LabError> {
         let begun = clock::now();
         self.fleet.hold_registry_back()?;
+        self.is_held_back = true;
         let rolled = self.roll_while_held_back(server, begun).await;
+        self.is_held_back = false;
         self.fleet.let_registry_go()?;
         self.until_used(server, rolled?).await
     }
