@@ -53,6 +53,8 @@ struct Call {
     attempts: Attempts,
     /// Endpoints that have failed it.
     tried: Vec<EndpointId>,
+    /// What is proven of all attempts together: one that may have run taints the call for good.
+    proof: Proof,
 }
 
 /// An attempt that failed.
@@ -85,6 +87,7 @@ impl Call {
             policy,
             attempts: Attempts::new(),
             tried: Vec::new(),
+            proof: Proof::NeverLeft,
         }
     }
 
@@ -163,6 +166,7 @@ impl Call {
 
     /// Decides after a failed attempt: the body for the next one, or the status for the caller.
     fn again(&mut self, failed: Failed, copy: Option<Outgoing>) -> Result<Outgoing, tonic::Status> {
+        self.proof = self.proof.max(failed.proof);
         let body = failed.body.or(copy);
         let failure = attempt::Failure {
             proof: failed.proof,
@@ -187,7 +191,7 @@ impl Call {
         };
         drop(body);
         let placed = self.attempts.placed();
-        let error = CallFailed::placed(failed.at, failed.proof, stop, placed, failed.source);
+        let error = CallFailed::placed(failed.at, self.proof, stop, placed, failed.source);
         Err(error.into_status(failed.code))
     }
 
@@ -265,9 +269,9 @@ impl Call {
             self.shared().why_nothing()
         };
         if self.deadline.is_some_and(|at| Instant::now() >= at) {
-            return error::deadline_nowhere(self.attempts.placed(), &why);
+            return error::deadline_nowhere(self.proof, self.attempts.placed(), &why);
         }
-        error::nowhere(self.attempts.placed(), why)
+        error::nowhere(self.proof, self.attempts.placed(), why)
     }
 
     /// Time has passed: the server is told what is left of it.

@@ -112,20 +112,20 @@ pub(super) fn deadline() -> tonic::Status {
 }
 
 /// The same, before there was anywhere to place it.
-pub(super) fn deadline_nowhere(placed: u32, why: &str) -> tonic::Status {
+pub(super) fn deadline_nowhere(proof: Proof, placed: u32, why: &str) -> tonic::Status {
     let text = format!("the call's deadline has passed while it waited for an instance: {why}");
-    unplaced(placed, text).into_status(tonic::Code::DeadlineExceeded)
+    unplaced(proof, placed, text).into_status(tonic::Code::DeadlineExceeded)
 }
 
 /// There was nowhere to place the call.
-pub(super) fn nowhere(placed: u32, why: String) -> tonic::Status {
-    unplaced(placed, why).into_status(tonic::Code::Unavailable)
+pub(super) fn nowhere(proof: Proof, placed: u32, why: String) -> tonic::Status {
+    unplaced(proof, placed, why).into_status(tonic::Code::Unavailable)
 }
 
-fn unplaced(placed: u32, why: String) -> CallFailed {
+fn unplaced(proof: Proof, placed: u32, why: String) -> CallFailed {
     CallFailed {
         endpoint: None,
-        proof: Proof::NeverLeft,
+        proof,
         stop: None,
         placed,
         source: Some(why.into()),

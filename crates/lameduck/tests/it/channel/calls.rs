@@ -170,6 +170,27 @@ async fn what_may_have_run_is_not_repeated_unless_declared() {
 }
 
 #[tokio::test]
+async fn what_may_have_run_once_taints_the_whole_call() {
+    let a = Node::start("a", None).await;
+    a.facts.act(Deed::Hang);
+    let builder = Hub::new().channel_builder(&direct(&[a.address]));
+    let channel = builder.idempotent(HELLO).build().expect("a target");
+    ready(&channel).await;
+    let mut request = tonic::Request::new(HelloRequest::default());
+    request.set_timeout(Duration::from_millis(500));
+    let call = tokio::spawn(async move { GreeterClient::new(channel).hello(request).await });
+    until("started", || a.facts.started() > 0).await;
+    // It may be repeated, but there is nobody left: what it waited for at last never had it.
+    a.running.as_ref().expect("it runs").kill();
+    let status = call.await.expect("no panic").expect_err("nobody is left");
+    let failed = failure(&status);
+    assert_eq!(
+        (failed.endpoint.as_ref(), failed.proof),
+        (None, Proof::Unknown)
+    );
+}
+
+#[tokio::test]
 async fn a_request_that_cannot_be_sent_is_placed_once() {
     let nodes = [Node::start("a", None).await, Node::start("b", None).await];
     let target = direct(&nodes.each_ref().map(|node| node.address));
