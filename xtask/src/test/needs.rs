@@ -18,11 +18,18 @@ pub struct Need {
     packages: &'static [&'static str],
 }
 
-const NEEDS: &[Need] = &[Need {
-    name: "etcd",
-    programs: &["etcd", "etcdctl"],
-    packages: &["etcd-server", "etcd-client"],
-}];
+const NEEDS: &[Need] = &[
+    Need {
+        name: "etcd",
+        programs: &["etcd", "etcdctl"],
+        packages: &["etcd-server", "etcd-client"],
+    },
+    Need {
+        name: "tmux",
+        programs: &["tmux"],
+        packages: &["tmux"],
+    },
+];
 
 /// While this file exists and refuses, Debian's packages start no service when they are installed.
 const START_POLICY: &str = "/usr/sbin/policy-rc.d";

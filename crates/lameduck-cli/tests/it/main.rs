@@ -3,3 +3,4 @@
 mod lab;
 mod manual;
 mod registry;
+mod view;
