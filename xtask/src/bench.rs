@@ -4,6 +4,8 @@
 //! `bench <name> <figure> <unit>` and `ratio <name> <compared with> <ratio> <low> <high>`, the latter
 //! by the crate `lameduck-pairs`. A limit is broken only where the whole 95 % interval lies beyond it.
 
+mod instructions;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
@@ -35,6 +37,9 @@ pub fn run(arguments: &[String]) -> Outcome {
     println!("\n{HEAD}");
     for row in &rows {
         println!("{row}");
+    }
+    if only.is_none_or(|name| name == instructions::BENCH) {
+        instructions::show()?;
     }
     match rows.iter().filter(|row| row.holds == Holds::No).count() {
         0 => Ok(()),

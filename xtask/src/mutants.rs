@@ -76,7 +76,7 @@ fn build() -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// The programs that cargo's messages name.
-fn executables(messages: &str) -> Vec<PathBuf> {
+pub fn executables(messages: &str) -> Vec<PathBuf> {
     let json = messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
