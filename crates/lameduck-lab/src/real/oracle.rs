@@ -257,8 +257,9 @@ fn count_in_flight(verdict: &mut Verdict, history: &History, call: &Call, kind: 
 /// Counts a lost call with the freeze that it fell into; true where there was one.
 fn count_frozen(verdict: &mut Verdict, history: &History, call: &Call, intent: Intent) -> bool {
     let fell_into = |freeze: &Freeze| {
-        let is_due_then = intent.due >= freeze.at && intent.due <= freeze.thawed;
-        is_due_then || was_on_its_way(call, intent, freeze)
+        // A call may be due just before the freeze and sent just after it began.
+        let is_sent_then = intent.sent >= freeze.at && intent.due <= freeze.thawed;
+        is_sent_then || was_on_its_way(call, intent, freeze)
     };
     let Some(position) = history.freezes.iter().position(fell_into) else {
         return false;
@@ -378,6 +379,25 @@ mod tests {
         let toll = verdict.freezes[0];
         assert_eq!((toll.failed_idempotent, toll.failed_other), (1, 0));
         assert!(toll.in_flight > 0);
+    }
+
+    #[test]
+    fn a_freeze_between_due_and_sent_is_a_freeze() {
+        let mut run = Synthetic::clean(1);
+        let id = run.a_call(Kind::Put, ms(300));
+        let is_intent =
+            |record: &Record| matches!(record, Record::Intent { id: of, .. } if *of == id);
+        let sent = run.record(is_intent).at;
+        run.history.freezes.push(Freeze {
+            server: 0,
+            life: life(0, 0),
+            at: sent - std::time::Duration::from_micros(50),
+            thawed: sent + ms(300),
+        });
+        run.remove(is_answer(id));
+        let verdict = verdict(&run);
+        assert_eq!(verdict.faults, BTreeSet::new());
+        assert_eq!(verdict.freezes[0].failed_other, 1);
     }
 
     proptest! {
