@@ -6,7 +6,6 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use axum::Router;
-use tonic::service::Routes;
 
 use crate::greeter::greeter_client::GreeterClient;
 use crate::greeter::greeter_server::{Greeter, GreeterServer};
@@ -32,7 +31,7 @@ mod readme {
         let provider = lameduck::Provider::builder("greeter")
             .listen("0.0.0.0:8080")
             .registry("etcd://127.0.0.1:2379")
-            .grpc(Routes::new(GreeterServer::new(Greeter)))
+            .grpc(tonic::service::Routes::new(GreeterServer::new(Greeter))) // .router(axum) serves HTTP beside it
             .build()?;
         let report = provider.run().await; // until SIGTERM or SIGINT, then leaves well
         std::process::exit(report.exit_code().into());
@@ -76,6 +75,8 @@ fn guide_caller() -> Result<(), Box<dyn Error>> {
 fn guide_errors(status: &tonic::Status) {
     use lameduck::consumer::CallFailed;
     use lameduck::core::failover::Proof;
+    use std::error::Error; // for source()
+    use tonic::Code;
 
     let failed = status
         .source()
@@ -83,6 +84,7 @@ fn guide_errors(status: &tonic::Status) {
     match failed.map(|failed| failed.proof) {
         Some(Proof::NeverLeft | Proof::NotProcessed) => println!("safe to repeat"),
         Some(Proof::Unknown) => println!("it may have run"),
+        None if status.code() == Code::DeadlineExceeded => println!("out of time: it may have run"),
         None => println!("the server's own answer"),
     }
 }
