@@ -53,6 +53,8 @@ pub(super) struct Held {
     /// Whether our own records are tried.
     pub(super) records: bool,
     pub(super) published: Option<Published>,
+    /// Whether *closing* stands under this lease, or may: a write that failed may have happened.
+    said_closing: bool,
     put_at: Timestamp,
     check_due: bool,
     pub(super) damaged: bool,
@@ -68,6 +70,7 @@ impl Held {
             work: Work::Free,
             records: true,
             published: None,
+            said_closing: false,
             put_at: sent,
             check_due: false,
             damaged: false,
@@ -144,14 +147,7 @@ impl Held {
 
     /// Whether `life` needs a lease of its own: this one has said *closing*, or is another life's.
     pub(super) fn is_spent(&self, life: Life) -> bool {
-        let closing = matches!(
-            self.work,
-            Work::Busy {
-                job: Job::Close(_),
-                ..
-            }
-        );
-        if closing && !mutant!("session/resume-takes-a-new-lease") {
+        if self.said_closing && !mutant!("session/resume-takes-a-new-lease") {
             return true;
         }
         let written = match self.work {
@@ -162,9 +158,8 @@ impl Held {
             _ => self.published,
         };
         match written {
-            Some(Published::Closing(_)) => !mutant!("session/resume-takes-a-new-lease"),
             Some(Published::Serving { life: old, .. }) => old != life,
-            None => false,
+            Some(Published::Closing(_)) | None => false,
         }
     }
 
@@ -181,6 +176,8 @@ impl Held {
         let put = Some(Job::Put(wanted));
         match self.published {
             _ if self.damaged => put,
+            // What was refused of our records is said: callers that read them see an old state.
+            Some(Published::Serving { records, .. }) if records != self.records => put,
             Some(Published::Serving { ready: old, .. }) if old != ready && self.records => {
                 let rested = mutant!("session/changes-are-paced") || self.change_due() <= now;
                 if rested { put } else { None }
@@ -197,6 +194,7 @@ impl Held {
 
     pub(super) fn start(&mut self, ticket: Ticket, job: Job) -> Output {
         self.work = Work::Busy { ticket, job };
+        self.said_closing |= matches!(job, Job::Close(_));
         let lease = self.lease;
         match job {
             Job::Put(Published::Serving {

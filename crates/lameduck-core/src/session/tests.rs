@@ -318,6 +318,36 @@ fn resume_publishes_the_next_life_before_the_old_lease_goes() {
 }
 
 #[test]
+fn a_closing_that_failed_may_have_been_written_all_the_same() {
+    check(
+        &format!("{PRESENT} closing\nfailed #3 retry\npresent 0 ready\ngranted #4 8 9\ndone #5"),
+        "@0 grant #1
+         @0 put #2 lease 7 epoch 0
+         @0 status present 0, listed
+         @0 close #3 lease 7
+         @0 status present 0, listed, Retry
+         @0 grant #4
+         @0 status present 0, Retry
+         @0 put #5 lease 8 epoch 0
+         @0 revoke #6 lease 7
+         @0 status present 0, listed",
+    );
+}
+
+#[test]
+fn a_refused_change_of_our_records_is_told() {
+    check(
+        &format!("{PRESENT} present 0 unready\nat 1000\nfailed #w refused\ndone #w"),
+        "@0 grant #1
+         @0 put #2 lease 7 epoch 0
+         @0 status present 0, listed
+         @1000 put #3 lease 7 epoch 0 unready
+         @1000 put #4 lease 7 epoch 0 unready foreign-only
+         @1000 status present 0 unready, listed, denied",
+    );
+}
+
+#[test]
 fn resume_while_closing_is_being_written_takes_a_new_lease() {
     check(
         &format!("{PRESENT} closing\npresent 1 ready\ndone #3\ngranted #4 8 9\ndone #5"),
