@@ -6,6 +6,8 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 /// What a task, or a part of one, comes to.
 pub type Outcome = Result<(), Failure>;
 
@@ -65,6 +67,15 @@ pub fn shown(command: &Command) -> String {
         .join(" ")
 }
 
+/// The programs that the messages of a cargo that builds name.
+pub fn executables(messages: &str) -> Vec<PathBuf> {
+    let json = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    json.filter_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .collect()
+}
+
 /// Waits for the child's end; none where the limit passes first, and then the child is killed.
 pub fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
     let end = Instant::now() + limit;
@@ -78,5 +89,16 @@ pub fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Fa
             return Ok(None);
         }
         thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_those_that_cargo_names() {
+        let messages = "{\"executable\":null}\n{\"executable\":\"x/core-1\"}\nnoise\n{}\n";
+        assert_eq!(executables(messages), [PathBuf::from("x/core-1")]);
     }
 }

@@ -6,8 +6,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::mutants::executables;
-use crate::shell::{self, Failure, Outcome};
+use crate::shell::{self, Failure, Outcome, executables};
 
 /// The bench that can make so many calls and end.
 pub const BENCH: &str = "unary";

@@ -334,7 +334,7 @@ impl Drain {
     // --- completions ---
 
     fn deregistered(&mut self, now: Timestamp, ticket: Ticket, result: Result<(), String>) {
-        if ticket != self.want && !mutant!("drain/stale-ticket") {
+        if ticket != self.want && !mutant!("drain/stale-want") {
             return;
         }
         if let State::Closing(closing) = &self.state {
