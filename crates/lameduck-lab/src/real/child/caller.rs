@@ -254,12 +254,17 @@ fn wrong(fault: Fault) -> Lost {
     Lost::Broken(fault.to_string())
 }
 
-/// A status with everything behind it: a lost call's story is read by whoever must explain it.
+/// A status with everything behind it, each thing said once: a lost call's story is read by whoever
+/// must explain it.
 fn said(status: &tonic::Status) -> String {
     let mut text = format!("{:?}: {}", status.code(), status.message());
     let mut cause = std::error::Error::source(status);
     while let Some(error) = cause {
-        text = format!("{text}: {error}");
+        let status = error.downcast_ref::<tonic::Status>();
+        let said = status.map_or_else(|| error.to_string(), |status| status.message().to_owned());
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
         cause = error.source();
     }
     text

@@ -104,10 +104,10 @@ impl Drawing {
     }
 
     /// Puts the drawing on the page; `label` says what it shows to whoever does not see it.
-    pub(super) fn put(self, page: &mut Page, height: f64, label: &str) {
+    pub(super) fn put(self, page: &mut Page, class: &str, height: f64, label: &str) {
         let label = escape(label);
         page.raw(&format!(
-            "<div class=\"wide\"><svg viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" \
+            "<div class=\"wide\"><svg class=\"{class}\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" \
              aria-label=\"{label}\">\n{}</svg></div>\n",
             self.shapes
         ));

@@ -1,14 +1,26 @@
 //! Every lost call with its story.
 
 use super::super::chart::{Chart, Lost};
+use super::super::flavour::Flavour;
 use super::text::{Page, escape};
 
-/// Stories that stand open; the rest opens on a click, and on paper.
+/// Stories that stand open; the rest opens on a click.
 const OPEN_MAX: usize = 3;
+/// Stories that are told on paper of the run that is judged, where nobody can click …
+const PAPER_OWN_MAX: usize = 12;
+/// … and of each run beside it, …
+const PAPER_OTHER_MAX: usize = 3;
+/// … of which so many lines stand there at all.
+const PAPER_OTHER_LINES_MAX: usize = 20;
+/// Characters of an error that stand in its call's own line; the story has all of it.
+const HOW_MAX: usize = 140;
 
 /// The lost calls, as many as the chart holds.
-pub(super) fn lost(page: &mut Page, chart: &Chart) {
+pub(super) fn lost(page: &mut Page, flavour: Flavour, chart: &Chart) {
     page.put("h3", "", &format!("Lost calls: {}", chart.lost_all));
+    if chart.lost.is_empty() {
+        return;
+    }
     if chart.lost.len() < chart.lost_all {
         let shown = format!(
             "These are the first {}; the others are counted only.",
@@ -16,12 +28,36 @@ pub(super) fn lost(page: &mut Page, chart: &Chart) {
         );
         page.put("p", "note", &shown);
     }
+    page.put(
+        "p",
+        "note",
+        "In a story, I is the intent to call, P where a caller placed it, S its start in a handler, \
+         R one more placement, A an answer, F the failure; times count from the first line.",
+    );
+    let (told, lines) = match flavour {
+        Flavour::Lameduck => (PAPER_OWN_MAX, usize::MAX),
+        Flavour::Tonic | Flavour::TonicHardened => (PAPER_OTHER_MAX, PAPER_OTHER_LINES_MAX),
+    };
+    if chart.lost.len() > told {
+        let left_out = match chart.lost.len() > lines {
+            true => format!(", and {} are left out", chart.lost.len() - lines),
+            false => String::new(),
+        };
+        let note = format!("On paper only the first {told} tell their story{left_out}.");
+        page.put("p", "note paper", &note);
+    }
     for (position, lost) in chart.lost.iter().enumerate() {
-        story(page, lost, position < OPEN_MAX);
+        let class = match position {
+            _ if position < told => "",
+            _ if position < lines => "brief",
+            _ => "screen",
+        };
+        story(page, lost, class, position < OPEN_MAX);
     }
 }
 
-fn story(page: &mut Page, lost: &Lost, is_open: bool) {
+/// A call's line, and its story behind it; `class` says what of it stands on paper.
+fn story(page: &mut Page, lost: &Lost, class: &str, is_open: bool) {
     let place = lost
         .server
         .map_or("at no known server".to_owned(), |server| {
@@ -33,13 +69,37 @@ fn story(page: &mut Page, lost: &Lost, is_open: bool) {
         lost.id,
         lost.due_ms / 1000.0,
         lost.at_ms / 1000.0,
-        lost.faults.join(", "),
+        why(lost),
     );
     let open = if is_open { " open" } else { "" };
+    let class = match class {
+        "" => String::new(),
+        class => format!(" class=\"{class}\""),
+    };
     page.raw(&format!(
-        "<details{open}><summary>{}</summary>",
+        "<details{class}{open}><summary>{}</summary>",
         escape(&line)
     ));
     page.put("pre", "", &lost.story);
     page.raw("</details>\n");
+}
+
+/// What its caller was told, and what else is wrong with it.
+pub(super) fn why(lost: &Lost) -> String {
+    let said = error(lost);
+    let faults = lost.faults.iter().map(String::as_str);
+    let faults = faults.filter(|fault| *fault != "Failed" || said.is_none());
+    let all: Vec<&str> = faults.chain(said).collect();
+    let all = all.join(", ");
+    match all.char_indices().nth(HOW_MAX) {
+        Some((end, _)) => format!("{} …", &all[..end]),
+        None => all,
+    }
+}
+
+/// The error in the story's line of the failure.
+fn error(lost: &Lost) -> Option<&str> {
+    let mark = format!(": F {} ", lost.id);
+    let found = lost.story.lines().find_map(|line| line.split_once(&mark));
+    found.map(|(_, error)| error)
 }

@@ -4,6 +4,7 @@
 //! SVG, so that the page can be sent, kept and printed as it is.
 
 mod drawing;
+mod head;
 mod lost;
 mod tables;
 #[cfg(test)]
@@ -13,8 +14,8 @@ mod timeline;
 mod windows;
 
 use super::flavour::Flavour;
-use super::options::{Options, Registry};
-use super::report::{Ending, Report};
+use super::options::Options;
+use super::report::Report;
 use super::run::Outcome;
 use text::{Page, escape};
 
@@ -31,12 +32,13 @@ pub fn page(options: &Options, columns: &[Column<'_>]) -> String {
     page.raw("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     page.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
     page.raw("<meta name=\"color-scheme\" content=\"light dark\">\n");
+    // Nothing may be loaded or run, not even where an escape were forgotten.
+    page.raw("<meta http-equiv=\"Content-Security-Policy\" content=\"");
+    page.raw("default-src 'none'; style-src 'unsafe-inline'\">\n");
     page.raw("<title>lameduck lab</title>\n<style>\n");
     page.raw(STYLE);
     page.raw("</style>\n</head>\n<body>\n<main>\n");
-    if let Some((_, own)) = columns.first() {
-        head(&mut page, options, &own.report);
-    }
+    head::head(&mut page, options, columns);
     if columns.len() > 1 {
         page.raw("<section>\n<h2>Side by side</h2>\n");
         tables::compare(&mut page, columns);
@@ -50,61 +52,35 @@ pub fn page(options: &Options, columns: &[Column<'_>]) -> String {
     page.finish()
 }
 
-fn head(page: &mut Page, options: &Options, report: &Report) {
-    let (class, verdict) = match report.ending() {
-        Ending::Clean => ("clean", "not one call was lost in rolls"),
-        Ending::Lost => ("lost", "calls were lost"),
-        Ending::Invalid => ("invalid", "this run proves nothing"),
-    };
-    page.raw("<header>\n<h1>lameduck lab</h1>\n");
-    page.put("p", &format!("verdict {class}"), verdict);
-    let registry = match &options.registry {
-        Registry::Development => "the development server",
-        Registry::Etcd => "an etcd of its own",
-        Registry::At(target) => target,
-        Registry::None => "none",
-    };
-    let what = format!(
-        "{} calls a second, {} servers, {} callers, {} rolls of each server, seed {}, registry: \
-         {registry}{}",
-        options.rate,
-        options.servers,
-        options.callers,
-        options.rolls,
-        options.seed,
-        if options.failover {
-            ""
-        } else {
-            ", no failover"
-        },
-    );
-    page.put("p", "settings", &what);
-    tables::tiles(page, report);
-    page.raw("</header>\n");
-}
-
 fn section(page: &mut Page, (flavour, outcome): &Column<'_>) {
     let report = &outcome.report;
     page.raw("<section class=\"column\">\n");
     page.put("h2", "", flavour.as_str());
     notes(page, report);
     if let Some(chart) = &outcome.chart {
+        page.raw("<div class=\"block\">\n");
         page.put("h3", "", "Over time");
         timeline::legend(page);
         timeline::timeline(page, chart, &report.stages);
-        let point = format!("One point stands for {:.0} ms.", chart.point_ms);
+        page.raw("</div>\n");
+        let point = format!(
+            "One point stands for {:.0} ms. A pin marks a server told to leave, killed or frozen.",
+            chart.point_ms
+        );
         page.put("p", "note", &point);
     }
     page.put("h3", "", "Before, during and after");
     tables::stages(page, &report.stages);
     if !report.drains.is_empty() {
+        page.raw("<div class=\"block\">\n");
         page.put("h3", "", "After the signal");
         windows::windows(page, &report.drains);
+        page.raw("</div>\n");
         tables::drains(page, &report.drains);
     }
     tables::tolls(page, report);
     if let Some(chart) = &outcome.chart {
-        lost::lost(page, chart);
+        lost::lost(page, *flavour, chart);
     }
     page.raw("</section>\n");
 }

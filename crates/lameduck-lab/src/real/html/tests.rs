@@ -7,6 +7,7 @@ use super::super::chart::chart;
 use super::super::compare::forget_picks;
 use super::super::ledger::Source;
 use super::super::limits::{CHART_LOST_MAX, CHART_POINTS_MAX};
+use super::super::options::Registry;
 use super::super::record::{Kind, Record};
 use super::super::report::{Jitter, Report};
 use super::super::stages::Stage;
@@ -102,7 +103,11 @@ fn columns_stand_side_by_side() {
     let page = page(&Options::default(), &columns);
     assert!(page.contains("Side by side") && page.contains("<th>tonic, as documented</th>"));
     assert_eq!(count(&page, "<svg"), 4);
-    assert!(page.contains("calls were lost") || page.contains("not one call was lost in rolls"));
+    assert!(page.contains("Calls were lost") || page.contains("Not one call was lost in rolls"));
+    assert!(page.contains("In the same rolls, tonic, as documented, lost "));
+    let left_out = other.chart.as_ref().unwrap().lost.len() - 20;
+    assert_eq!(count(&page, "<details class=\"screen\""), left_out);
+    assert!(page.contains(&format!("tell their story, and {left_out} are left out.")));
 }
 
 #[test]
@@ -129,7 +134,77 @@ fn a_page_asks_nobody_for_anything() {
     ] {
         assert!(!page.contains(part), "{part}");
     }
+    assert!(page.contains("content=\"default-src 'none'; style-src 'unsafe-inline'\""));
     assert_balanced(&page);
+}
+
+#[test]
+fn a_lost_call_says_why_in_its_own_line() {
+    let mut lost = outcome(1, "an error").chart.unwrap().lost.remove(0);
+    let mut check = |error: &str, faults: &[&str], expected: &str| {
+        lost.story = format!("call {0}:\n  0.1 ms caller-0: F {0} {error}", lost.id);
+        lost.faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
+        assert_eq!(super::lost::why(&lost), expected);
+    };
+    check("Unavailable: gone", &["Failed"], "Unavailable: gone");
+    check("gone", &["Failed", "StartedTwice"], "StartedTwice, gone");
+    let long = "x".repeat(500);
+    check(&long, &["Failed"], &format!("{} …", &long[..140]));
+    lost.story = "call".to_owned();
+    assert_eq!(super::lost::why(&lost), "Failed");
+}
+
+#[test]
+fn stories_are_few_on_paper() {
+    let own = outcome(40, "an error");
+    let told = own.chart.as_ref().unwrap().lost.len();
+    let page = page(&Options::default(), &[(Flavour::Lameduck, &own)]);
+    assert_eq!(count(&page, "<details class=\"brief\""), told - 12);
+    assert!(page.contains("On paper only the first 12 tell their story."));
+}
+
+#[test]
+fn counts_are_grouped() {
+    for (count, expected) in [
+        (0, "0"),
+        (999, "999"),
+        (1_000, "1\u{202f}000"),
+        (1_234_567, "1\u{202f}234\u{202f}567"),
+    ] {
+        assert_eq!(text::grouped(count as u64), expected);
+    }
+}
+
+#[test]
+fn names_of_short_stages_do_not_meet() {
+    let report = |stage: Stage, from_ms: f64| super::super::stages::StageReport {
+        stage,
+        from_ms,
+        ..outcome(0, "").report.stages[0]
+    };
+    let own = outcome(0, "");
+    let chart = own.chart.as_ref().unwrap();
+    let mut page = Page::default();
+    let stages = [
+        report(Stage::Kill, 0.0),
+        report(Stage::Freeze, 20.0),
+        report(Stage::LateRegistry, 2_000.0),
+    ];
+    timeline::timeline(&mut page, chart, &stages);
+    let page = page.finish();
+    let line = |name: &str| {
+        let (before, _) = page.split_once(&format!(">{name}</text>")).unwrap();
+        before
+            .rsplit_once(" y=\"")
+            .unwrap()
+            .1
+            .split('"')
+            .next()
+            .unwrap()
+            .to_owned()
+    };
+    assert_ne!(line("kill"), line("freeze"));
+    assert_eq!(line("kill"), line("late registry"));
 }
 
 #[test]

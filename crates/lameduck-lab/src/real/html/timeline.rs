@@ -3,10 +3,14 @@
 use super::super::chart::{Chart, Point, Row};
 use super::super::stages::StageReport;
 use super::drawing::{Anchor, Drawing, LEFT, RIGHT, across, step};
-use super::text::Page;
+use super::text::{Page, key};
 
 /// Heights of the panels, from above.
-const STAGES: f64 = 22.0;
+const STAGES: f64 = 34.0;
+/// Where the names of stages stand: near the panels, or above where they would meet the one before.
+const STAGE_LINES: [f64; 2] = [24.0, 11.0];
+/// A letter's width at most, in the size that names of stages have.
+const LETTER: f64 = 7.0;
 const CALLS: f64 = 84.0;
 const LOST: f64 = 44.0;
 const SERVER: f64 = 40.0;
@@ -20,15 +24,16 @@ const PHASES: [&str; 5] = ["serving", "closing", "draining", "frozen", "stopped"
 pub(super) fn legend(page: &mut Page) {
     page.raw("<p class=\"legend\">");
     for name in ["serving", "closing", "draining", "frozen"] {
-        page.raw(&format!("<span class=\"key {name}\"></span>{name} "));
+        key(page, name, name);
     }
     for (class, name) in [
-        ("answered", "calls"),
+        ("answered", "answered"),
+        ("started", "started there"),
         ("lost", "lost"),
-        ("p50", "half of the calls"),
-        ("p99", "99 of 100"),
+        ("p50", "p50"),
+        ("p99", "p99"),
     ] {
-        page.raw(&format!("<span class=\"key {class}\"></span>{name} "));
+        key(page, class, name);
     }
     page.raw("</p>\n");
 }
@@ -51,6 +56,7 @@ pub(super) fn timeline(page: &mut Page, chart: &Chart, stages: &[StageReport]) {
     panels.seconds(bottom);
     panels.drawing.put(
         page,
+        "timeline",
         bottom + 26.0,
         "calls, losses, phases of servers and latencies over time",
     );
@@ -79,6 +85,7 @@ impl Panels<'_> {
 
     /// Every other stage is shaded over all panels; all have their names above.
     fn stages(&mut self, stages: &[StageReport], bottom: f64) {
+        let mut free = [LEFT; STAGE_LINES.len()];
         for (position, stage) in stages.iter().enumerate() {
             let (from, to) = (self.x(stage.from_ms), self.x(stage.to_ms));
             if position % 2 == 1 {
@@ -86,8 +93,11 @@ impl Panels<'_> {
                 self.drawing.rect("shade", (from, STAGES - 6.0), size, "");
             }
             let name = stage.stage.as_str();
+            let x = from + 3.0;
+            let line = free.iter().position(|free| *free <= x).unwrap_or_default();
+            free[line] = x + LETTER * name.len() as f64;
             self.drawing
-                .text("axis", (from + 3.0, 12.0), Anchor::Start, name);
+                .text("axis", (x, STAGE_LINES[line]), Anchor::Start, name);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::super::report::DrainReport;
 use super::drawing::{Anchor, Drawing, LEFT, RIGHT, across};
-use super::text::Page;
+use super::text::{Page, key};
 
 /// Drains that are drawn and listed; the rest is counted.
 pub(super) const DRAINS_MAX: usize = 48;
@@ -21,7 +21,7 @@ pub(super) fn windows(page: &mut Page, drains: &[DrainReport]) {
         ("admit", "last call admitted"),
         ("exit", "process gone"),
     ] {
-        page.raw(&format!("<span class=\"key {class}\"></span>{name} "));
+        key(page, class, name);
     }
     page.raw("</p>\n");
     let shown = &drains[..drains.len().min(DRAINS_MAX)];
@@ -37,6 +37,7 @@ pub(super) fn windows(page: &mut Page, drains: &[DrainReport]) {
     }
     drawing.put(
         page,
+        "windows",
         bottom + 24.0,
         "windows after each signal, in milliseconds",
     );

@@ -1,0 +1,116 @@
+//! What a reader must see first: whether calls were lost, where, and how fast everybody acted.
+
+use super::super::flavour::Flavour;
+use super::super::options::{Options, Registry};
+use super::super::report::{Ending, KillReport, Report};
+use super::super::stages::Stage;
+use super::Column;
+use super::tables::{again, of, worst};
+use super::text::{Cell, Page, grouped};
+
+/// Verdict, what the same cost the others, settings, figures.
+pub(super) fn head(page: &mut Page, options: &Options, columns: &[Column<'_>]) {
+    let Some((_, own)) = columns.first() else {
+        return;
+    };
+    let report = &own.report;
+    let (class, verdict) = match report.ending() {
+        Ending::Clean => ("clean", "Not one call was lost in rolls"),
+        Ending::Lost => ("lost", "Calls were lost"),
+        Ending::Invalid => ("invalid", "This run proves nothing"),
+    };
+    page.raw("<header>\n<h1>lameduck lab</h1>\n");
+    page.put("p", &format!("verdict {class}"), verdict);
+    let others: Vec<String> = columns[1..]
+        .iter()
+        .filter_map(|(flavour, outcome)| beside(*flavour, &outcome.report))
+        .collect();
+    if !others.is_empty() {
+        let beside = format!("In the same rolls, {}.", others.join("; "));
+        page.put("p", "beside", &beside);
+    }
+    page.put("p", "settings", &settings(options));
+    tiles(page, report);
+    page.raw("</header>\n");
+}
+
+fn beside(flavour: Flavour, report: &Report) -> Option<String> {
+    let rolls = of(report, Stage::Rolls)?;
+    let (lost, calls) = (grouped(rolls.lost()), grouped(rolls.calls));
+    Some(format!("{}, lost {lost} of {calls}", flavour.as_str()))
+}
+
+fn settings(options: &Options) -> String {
+    let registry = match &options.registry {
+        Registry::Development => "the development server",
+        Registry::Etcd => "an etcd of its own",
+        Registry::At(target) => target,
+        Registry::None => "none",
+    };
+    let rate = grouped(options.rate);
+    let (servers, callers, rolls) = (options.servers, options.callers, options.rolls);
+    let times = match rolls {
+        1 => "each rolled once".to_owned(),
+        times => format!("each rolled {times} times"),
+    };
+    let seed = options.seed;
+    let failover = if options.failover {
+        ""
+    } else {
+        ", no failover"
+    };
+    format!(
+        "{rate} calls a second, {callers} callers, {servers} servers, {times}, seed {seed}, registry: \
+         {registry}{failover}"
+    )
+}
+
+fn tiles(page: &mut Page, report: &Report) {
+    let ms = |value: Option<f64>| -> Cell { value.map(|ms| format!("{ms:.1} ms").into()).into() };
+    let drains = || report.drains.iter();
+    let mut tiles: Vec<(&str, Cell)> = vec![
+        ("lost in rolls", Cell::count(report.failed)),
+        ("unknown end", Cell::count(report.unknown)),
+        ("started twice", Cell::count(report.started_twice)),
+    ];
+    for (name, tolls) in [
+        ("taken by the kill", &report.kills),
+        ("taken by the freeze", &report.freezes),
+    ] {
+        if !tolls.is_empty() {
+            tiles.push((name, toll(tolls)));
+        }
+    }
+    tiles.extend([
+        ("placed again, proven + not", again(report)),
+        (
+            "last pick after a signal",
+            ms(worst(drains().filter_map(|drain| drain.window_pick_ms))),
+        ),
+        (
+            "last call admitted",
+            ms(worst(drains().map(|drain| drain.window_admit_ms))),
+        ),
+        (
+            "slowest exit",
+            ms(worst(drains().map(|drain| drain.exit_ms))),
+        ),
+        ("drains", grouped(report.drains.len() as u64).into()),
+        ("calls", grouped(report.calls).into()),
+        ("jitter of the machine", ms(Some(report.jitter_ms.max))),
+    ]);
+    page.raw("<dl class=\"tiles\">\n");
+    for (name, value) in tiles {
+        page.raw("<div>");
+        page.put("dt", "", name);
+        page.put("dd", value.class, &value.text);
+        page.raw("</div>\n");
+    }
+    page.raw("</dl>\n");
+}
+
+/// What was lost by right is told, but not as a fault.
+fn toll(tolls: &[KillReport]) -> Cell {
+    let lost = |toll: &KillReport| toll.failed_idempotent + toll.failed_other;
+    grouped(tolls.iter().map(lost).sum::<u64>()).into()
+}
