@@ -5,6 +5,7 @@ mod codegen;
 mod lint;
 mod metadata;
 mod mutants;
+mod page;
 mod report;
 mod shell;
 mod test;
@@ -41,6 +42,11 @@ const TASKS: &[Task] = &[
         name: "mutants",
         about: "switch each rule of the machines off and see that a test notices",
         run: mutants::run,
+    },
+    Task {
+        name: "page",
+        about: "open the last comparison's report, or another, in a headless Chromium and check how it looks",
+        run: page::run,
     },
     Task {
         name: "bench",

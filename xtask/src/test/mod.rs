@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that is proved by running it, and an account of what was not.
 
+mod comparison;
 mod needs;
 mod stages;
 
@@ -40,11 +41,11 @@ pub fn run(arguments: &[String]) -> Outcome {
 fn run_stage(report: &mut Report, stage: &Stage, workspace: &Workspace, without: &str) {
     let mut tally = stages::Tally::default();
     report.step(&stage.name, || {
-        let mut command = stage.command(workspace);
+        let mut command = stage.command(workspace)?;
         if !without.is_empty() {
             command.env(WITHOUT, without);
         }
-        tally = stages::run(&mut command, stage)?;
+        tally = stages::run(&mut command, stage, &workspace.target_directory)?;
         Ok(())
     });
     report.note(tally.to_string());

@@ -29,6 +29,11 @@ const NEEDS: &[Need] = &[
         programs: &["tmux"],
         packages: &["tmux"],
     },
+    Need {
+        name: "chromium",
+        programs: &["chromium"],
+        packages: &["chromium"],
+    },
 ];
 
 /// While this file exists and refuses, Debian's packages start no service when they are installed.

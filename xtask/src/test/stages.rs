@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use super::comparison::{self, Shown};
 use crate::metadata::Workspace;
 use crate::shell::{self, Failure};
 
@@ -30,6 +32,8 @@ enum Program {
     Cargo,
     /// `lameduck lab`, as an earlier stage has built it.
     Lab,
+    /// The same with a report, and its output is judged.
+    Comparison,
     /// A program below the target directory that an earlier stage has built.
     Built(Cow<'static, str>),
 }
@@ -65,6 +69,30 @@ pub const STAGES: &[Stage] = &[
         arguments: &["--registry", "etcd"],
         exit_code: 0,
         minutes_max: 3,
+    },
+    Stage {
+        name: Cow::Borrowed("a whole comparison loses nothing of ours"),
+        needs: None,
+        program: Program::Comparison,
+        arguments: &[
+            "--compare",
+            "tonic",
+            "--json",
+            "--rate",
+            "600",
+            "--servers",
+            "3",
+        ],
+        exit_code: 0,
+        minutes_max: 5,
+    },
+    Stage {
+        name: Cow::Borrowed("its report holds in a browser"),
+        needs: Some("chromium"),
+        program: Program::Cargo,
+        arguments: &["run", "--quiet", "-p", "xtask", "--", "page"],
+        exit_code: 0,
+        minutes_max: 5,
     },
     broken(
         "a lab that breaks permit-at-head is caught",
@@ -152,20 +180,26 @@ fn example(name: &str) -> Stage {
 
 impl Stage {
     /// The command, ready to be started.
-    pub fn command(&self, workspace: &Workspace) -> Command {
-        match &self.program {
-            Program::Cargo => shell::cargo(self.arguments.iter().copied()),
-            Program::Lab => {
-                let mut command = Command::new(workspace.target_directory.join(LAB));
-                command.args(["lab", "--rolls", "1"]).args(self.arguments);
+    pub fn command(&self, workspace: &Workspace) -> Result<Command, Failure> {
+        let target = &workspace.target_directory;
+        let mut command = match &self.program {
+            Program::Cargo => shell::cargo([]),
+            Program::Lab | Program::Comparison => {
+                let mut command = Command::new(target.join(LAB));
+                command.args(["lab", "--rolls", "1"]);
                 command
             }
             Program::Built(path) => {
-                let mut command = Command::new(workspace.target_directory.join(path.as_ref()));
-                command.args(self.arguments).current_dir(shell::root());
+                let mut command = Command::new(target.join(path.as_ref()));
+                command.current_dir(shell::root());
                 command
             }
+        };
+        if matches!(self.program, Program::Comparison) {
+            comparison::prepare(&mut command, target)?;
         }
+        command.args(self.arguments);
+        Ok(command)
     }
 }
 
@@ -219,33 +253,71 @@ impl fmt::Display for Tally {
 
 /// Runs a stage to its end or its limit, with its output on ours. A run that says of itself that it
 /// proves nothing, since the machine was busy with something else, is run again.
-pub fn run(command: &mut Command, stage: &Stage) -> Result<Tally, Failure> {
-    for _ in 1..RUNS_MAX {
-        let (code, outcome) = run_once(command, stage)?;
-        if code != Some(INVALID) || code == Some(stage.exit_code) {
-            return outcome;
+pub fn run(command: &mut Command, stage: &Stage, target: &Path) -> Result<Tally, Failure> {
+    let mut runs = 1;
+    loop {
+        let once = run_once(command, stage, target)?;
+        if !once.proves_nothing || runs == RUNS_MAX {
+            return once.outcome;
         }
         eprintln!("this run proves nothing: once more");
+        runs += 1;
     }
-    run_once(command, stage)?.1
 }
 
-type Once = (Option<i32>, Result<Tally, Failure>);
+/// One run of a stage that came to its end.
+struct Once {
+    proves_nothing: bool,
+    outcome: Result<Tally, Failure>,
+}
 
-fn run_once(command: &mut Command, stage: &Stage) -> Result<Once, Failure> {
+fn run_once(command: &mut Command, stage: &Stage, target: &Path) -> Result<Once, Failure> {
     let shown = shell::shown(command);
     eprintln!("+ {shown}");
+    let (status, output) = run_to_end(command, stage)?;
+    let mut tally = Tally::default();
+    output.lines().for_each(|line| tally.read(line));
+    if status.code() != Some(stage.exit_code) {
+        let separator = if tally == Tally::default() { "" } else { "; " };
+        let expected = stage.exit_code;
+        let why = format!("`{shown}`: {status}, expected {expected}{separator}{tally}");
+        return Ok(Once {
+            proves_nothing: status.code() == Some(INVALID),
+            outcome: Err(Failure(why)),
+        });
+    }
+    let shows = match stage.program {
+        Program::Comparison => comparison::judge(target, &output)?,
+        Program::Cargo | Program::Lab | Program::Built(_) => Shown::Holds,
+    };
+    let because = |why: &str| Err(Failure(format!("`{shown}`: {why}")));
+    let proves_nothing = shows == Shown::Nothing;
+    let outcome = match shows {
+        Shown::Holds => Ok(tally),
+        Shown::Nothing => because("a column beside ours is invalid"),
+        Shown::Faults(faults) => because(&faults.join("; ")),
+    };
+    Ok(Once {
+        proves_nothing,
+        outcome,
+    })
+}
+
+/// Runs a stage's command, and gives its end and what it printed.
+fn run_to_end(command: &mut Command, stage: &Stage) -> Result<(ExitStatus, String), Failure> {
+    let shown = shell::shown(command);
     let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let mut child =
         started.map_err(|error| Failure(format!("`{shown}` could not be started: {error}")))?;
     let output = child.stdout.take().expect("its standard output is piped");
     let reader = thread::spawn(move || {
-        let mut tally = Tally::default();
+        let mut text = String::new();
         for line in BufReader::new(output).lines().map_while(Result::ok) {
             println!("{line}");
-            tally.read(&line);
+            text.push_str(&line);
+            text.push('\n');
         }
-        tally
+        text
     });
     let Some(status) = shell::wait(&mut child, Duration::from_secs(60 * stage.minutes_max))? else {
         let minutes = stage.minutes_max;
@@ -253,14 +325,8 @@ fn run_once(command: &mut Command, stage: &Stage) -> Result<Once, Failure> {
             "`{shown}` did not end within {minutes} min"
         )));
     };
-    let tally = reader.join().expect("the reader only reads and counts");
-    if status.code() == Some(stage.exit_code) {
-        return Ok((status.code(), Ok(tally)));
-    }
-    let separator = if tally == Tally::default() { "" } else { "; " };
-    let expected = stage.exit_code;
-    let why = format!("`{shown}`: {status}, expected {expected}{separator}{tally}");
-    Ok((status.code(), Err(Failure(why))))
+    let output = reader.join().expect("the reader only reads");
+    Ok((status, output))
 }
 
 #[cfg(test)]
@@ -277,7 +343,8 @@ mod tests {
 
     fn check(script: &str, stage: &Stage) -> Result<Tally, String> {
         let mut command = Command::new("sh");
-        run(command.args(["-c", script]), stage).map_err(|failure| failure.to_string())
+        run(command.args(["-c", script]), stage, Path::new(""))
+            .map_err(|failure| failure.to_string())
     }
 
     #[test]
