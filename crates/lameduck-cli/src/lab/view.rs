@@ -20,11 +20,13 @@ pub fn view() -> Box<dyn Onlooker> {
     }
 }
 
-/// A bar, and a row for each server.
+/// A bar with what is being done, the figures of all, and a row for each server. A line that is wider
+/// than the terminal is cut, so what matters stands on the left.
 #[derive(Default)]
 struct Live {
     all: MultiProgress,
     bar: Option<ProgressBar>,
+    figures: Option<ProgressBar>,
     rows: Vec<ProgressBar>,
 }
 
@@ -36,11 +38,17 @@ impl Onlooker for Live {
             bar
         });
         bar.set_position(progress.steps_done);
-        bar.set_message(headline(progress));
+        bar.set_message(progress.doing.clone());
+        let all = &self.all;
+        let line = || {
+            let line = all.add(ProgressBar::new(0));
+            line.set_style(style("  {wide_msg}"));
+            line
+        };
+        let figures_line = self.figures.get_or_insert_with(line);
+        figures_line.set_message(figures(progress));
         while self.rows.len() < progress.rows.len() {
-            let row = self.all.add(ProgressBar::new(0));
-            row.set_style(style("  {wide_msg}"));
-            self.rows.push(row);
+            self.rows.push(line());
         }
         for (line, row) in self.rows.iter().zip(&progress.rows) {
             line.set_message(row_text(row));
@@ -50,7 +58,7 @@ impl Onlooker for Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        for line in self.rows.iter().chain(&self.bar) {
+        for line in self.rows.iter().chain(&self.figures).chain(&self.bar) {
             line.finish_and_clear();
         }
     }
@@ -72,7 +80,8 @@ impl Onlooker for Plain {
         if is_due || self.steps != progress.steps_done {
             (self.steps, self.at) = (progress.steps_done, Some(progress.elapsed));
             let (done, all) = (progress.steps_done, progress.steps);
-            say(format_args!("{done}/{all}  {}", headline(progress)));
+            let (figures, doing) = (figures(progress), &progress.doing);
+            say(format_args!("{done}/{all}  {figures}  {doing}"));
         }
     }
 }
@@ -81,17 +90,16 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("the template is a constant that a test reads")
 }
 
-fn headline(progress: &Progress) -> String {
+fn figures(progress: &Progress) -> String {
     let killed = match progress.failed_since_kill {
         0 => String::new(),
         killed => format!(" (and {killed} since the kill)"),
     };
     format!(
-        "{:5.1} s  {:5.0} calls/s  {} failed{killed}  {}",
+        "{:5.1} s  {:5.0} calls/s  {} failed{killed}",
         progress.elapsed.as_secs_f64(),
         progress.calls_per_second,
         progress.failed,
-        progress.doing
     )
 }
 
