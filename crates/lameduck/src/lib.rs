@@ -42,6 +42,7 @@
 pub mod cell;
 pub mod consumer;
 pub mod deadline;
+pub mod effects;
 pub mod env;
 mod frames;
 pub mod health;

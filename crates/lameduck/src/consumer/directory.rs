@@ -1,8 +1,7 @@
 //! The live view of one service: the task that keeps it, and what calls read.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -10,10 +9,9 @@ use http::uri::Authority;
 use lameduck_core::directory::{self as core, EndpointId, Input, Snapshot};
 use lameduck_core::endpoint::Input as EndpointInput;
 use lameduck_core::event::{Event, Tier};
-use lameduck_core::machine::Machine;
+use lameduck_core::instance::Incarnation;
 use lameduck_core::name::{Address, ServiceName};
 use lameduck_core::registry::{Registry, Subscription};
-use lameduck_core::time::Timestamp;
 use lameduck_registry::driver::drive;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::task::AbortOnDropHandle;
@@ -22,6 +20,7 @@ use super::endpoint::Endpoint;
 use crate::cell::budget::SharedBudget;
 use crate::cell::endpoint::{Spot, Spots, Withheld};
 use crate::cell::waiters::Waiters;
+use crate::effects::directory::{self as effects, InOrder, Performer};
 use crate::hub::HubHandle;
 
 /// One version of what calls choose from.
@@ -46,18 +45,7 @@ pub(crate) struct View {
 /// The channel is unbounded, since a call that reads a mark can neither wait nor lose it. What is
 /// said on it is bounded by connections and lives: each mark is told once a life and connection,
 /// each health change once.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// For the machine.
-    Input(Input),
-    /// What was said before this concerns an endpoint that calls withhold since.
-    Withheld {
-        endpoint: EndpointId,
-        withheld: Withheld,
-    },
-    /// Nobody uses it any more.
-    Stop,
-}
+pub(crate) type Message = effects::Message<Withheld>;
 
 /// What the directory, its endpoints and its calls share.
 #[derive(Debug)]
@@ -168,151 +156,61 @@ async fn feed(mut subscription: Box<dyn Subscription>, inbox: UnboundedSender<Me
 
 async fn run(shared: Arc<Shared>, machine: core::Directory, messages: UnboundedReceiver<Message>) {
     let clock = shared.hub.clock();
-    let tracked = Tracked {
-        machine,
-        events: VecDeque::new(),
-        said: None,
-    };
-    let mut effects = Effects {
+    let mut performer = Performer::default();
+    let mut edge = Edge {
         shared,
         endpoints: BTreeMap::new(),
-        withheld: BTreeMap::new(),
     };
-    drive(tracked, clock, messages, |output| effects.perform(output)).await;
-    effects.stop();
+    let perform = |step| performer.perform(&mut edge, step);
+    drive(InOrder::new(machine), clock, messages, perform).await;
+    edge.stop();
 }
 
-/// The directory's machine, and where in the order of its inputs calls withheld an endpoint.
-///
-/// Its events come after everything else that one input brings: whoever hears that a life is
-/// closing finds the view published that no longer offers it.
-struct Tracked {
-    machine: core::Directory,
-    events: VecDeque<Event>,
-    said: Option<Said>,
-}
-
-enum Said {
-    Withheld(EndpointId, Withheld),
-    Stop,
-}
-
-enum Output {
-    Core(core::Output),
-    Event(Event),
-    Said(Said),
-}
-
-impl Machine for Tracked {
-    type Input = Message;
-    type Output = Output;
-
-    fn handle(&mut self, now: Timestamp, message: Message) {
-        match message {
-            Message::Input(input) => self.machine.handle(now, input),
-            Message::Withheld { endpoint, withheld } => {
-                self.said = Some(Said::Withheld(endpoint, withheld));
-            }
-            Message::Stop => self.said = Some(Said::Stop),
-        }
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) {
-        self.machine.handle_timeout(now);
-    }
-
-    fn poll(&mut self) -> Option<Output> {
-        while let Some(output) = self.machine.poll() {
-            match output {
-                core::Output::Event(event) => self.events.push_back(event),
-                output => return Some(Output::Core(output)),
-            }
-        }
-        let event = self.events.pop_front().map(Output::Event);
-        event.or_else(|| self.said.take().map(Output::Said))
-    }
-
-    fn deadline(&self) -> Option<(Timestamp, &'static str)> {
-        self.machine.deadline()
-    }
-}
-
-struct Effects {
+struct Edge {
     shared: Arc<Shared>,
     endpoints: BTreeMap<EndpointId, Arc<Endpoint>>,
-    /// The last withholding of an endpoint that the machine has heard the reason of.
-    withheld: BTreeMap<EndpointId, Withheld>,
 }
 
-impl Effects {
-    fn perform(&mut self, output: Output) -> ControlFlow<()> {
-        match output {
-            Output::Core(output) => self.perform_core(output),
-            Output::Event(event) => self.heard(&event),
-            Output::Said(Said::Withheld(id, withheld)) if self.endpoints.contains_key(&id) => {
-                self.withheld.insert(id, withheld);
-                self.release();
-            }
-            // An endpoint that was removed meanwhile.
-            Output::Said(Said::Withheld(..)) => {}
-            Output::Said(Said::Stop) => return ControlFlow::Break(()),
-        }
-        ControlFlow::Continue(())
+impl effects::Edge for Edge {
+    type Withheld = Withheld;
+
+    fn add(&mut self, id: EndpointId, address: Address, incarnation: Incarnation) {
+        let endpoint = Endpoint::start(Arc::clone(&self.shared), id, address, incarnation);
+        self.endpoints.insert(id, endpoint);
     }
 
-    fn perform_core(&mut self, output: core::Output) {
-        match output {
-            core::Output::Add {
-                endpoint,
-                address,
-                incarnation,
-            } => {
-                let shared = Arc::clone(&self.shared);
-                let started = Endpoint::start(shared, endpoint, address, incarnation);
-                self.endpoints.insert(endpoint, started);
-            }
-            core::Output::Dialling { endpoint, allowed } => {
-                self.tell(endpoint, EndpointInput::Dialling { allowed });
-            }
-            core::Output::Became {
-                endpoint,
-                incarnation,
-            } => {
-                if let Some(endpoint) = self.endpoints.get(&endpoint) {
-                    endpoint.incarnation.store(Arc::new(incarnation));
-                }
-            }
-            core::Output::Remove { endpoint } => {
-                self.tell(endpoint, EndpointInput::Remove);
-                self.endpoints.remove(&endpoint);
-                self.withheld.remove(&endpoint);
-            }
-            core::Output::Publish(snapshot) => self.publish(&snapshot),
-            core::Output::Event(event) => self.heard(&event),
+    fn became(&mut self, id: EndpointId, incarnation: Incarnation) {
+        if let Some(endpoint) = self.endpoints.get(&id) {
+            endpoint.incarnation.store(Arc::new(incarnation));
         }
     }
 
-    fn heard(&self, event: &Event) {
-        self.shared.hub.heard(&self.shared.registry, event);
-    }
-
-    fn tell(&self, id: EndpointId, input: EndpointInput) {
+    fn endpoint(&mut self, id: EndpointId, input: EndpointInput) {
         if let Some(endpoint) = self.endpoints.get(&id) {
             endpoint.input(input);
         }
     }
 
-    fn publish(&mut self, snapshot: &Snapshot) {
+    fn forget(&mut self, id: EndpointId) {
+        self.endpoints.remove(&id);
+    }
+
+    fn count_as_closing(&mut self, id: EndpointId, closing: bool) {
+        if let Some(endpoint) = self.endpoints.get(&id) {
+            endpoint.count_as_closing(closing);
+        }
+    }
+
+    fn publish(&mut self, snapshot: Snapshot) {
         let mut view = View {
             known_empty: snapshot.known_empty,
-            stale: snapshot.stale.clone(),
+            stale: snapshot.stale,
             ..View::default()
         };
         for member in &snapshot.members {
             let Some(endpoint) = self.endpoints.get(&member.endpoint) else {
                 continue;
             };
-            endpoint.count_as_closing(member.tier == Tier::LastResort);
             let endpoint = || Arc::clone(endpoint);
             view.all.push(endpoint());
             match member.tier {
@@ -326,21 +224,22 @@ impl Effects {
             }
         }
         self.shared.view.store(Arc::new(view));
-        self.release();
         self.shared.waiters.wake_all();
     }
 
-    /// What is ready after all that was said is chosen again.
-    fn release(&self) {
-        for endpoint in &self.shared.view.load().ready {
-            if let Some(withheld) = self.withheld.get(&endpoint.id)
-                && endpoint.cell.release(*withheld)
-            {
-                self.shared.waiters.wake_all();
-            }
+    fn release(&mut self, id: EndpointId, withheld: Withheld) {
+        let endpoint = self.endpoints.get(&id);
+        if endpoint.is_some_and(|endpoint| endpoint.cell.release(withheld)) {
+            self.shared.waiters.wake_all();
         }
     }
 
+    fn heard(&mut self, event: &Event) {
+        self.shared.hub.heard(&self.shared.registry, event);
+    }
+}
+
+impl Edge {
     fn stop(&mut self) {
         for endpoint in self.endpoints.values() {
             endpoint.input(EndpointInput::Remove);

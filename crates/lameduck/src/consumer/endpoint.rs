@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use lameduck_core::directory::{EndpointId, Input as DirectoryInput};
+use lameduck_core::directory::EndpointId;
 use lameduck_core::endpoint::{Endpoint as Machine, Input, Output};
-use lameduck_core::event::Event;
+use lameduck_core::event::{ClosingSource, Event};
 use lameduck_core::instance::Incarnation;
 use lameduck_core::machine::Ticket;
 use lameduck_core::name::Address;
@@ -22,7 +22,9 @@ use super::directory::{Message, Shared};
 use super::link::Link;
 use super::names;
 use super::watch::{self, WatchHandle};
-use crate::cell::endpoint::Spot;
+use crate::cell::endpoint::{Spot, Withheld};
+use crate::effects;
+use crate::effects::statement::Hearers;
 
 /// What calls see of an endpoint.
 #[derive(Debug)]
@@ -114,11 +116,6 @@ impl Endpoint {
         self.closing.subscribe()
     }
 
-    /// Tells the directory's machine something.
-    pub(super) fn tell(&self, input: DirectoryInput) {
-        self.directory.send(Message::Input(input));
-    }
-
     /// Whether a stream is free on any connection.
     pub(super) fn has_room(&self) -> bool {
         let links = self.links.load();
@@ -187,68 +184,13 @@ impl Effects {
     }
 
     fn perform(&mut self, output: Output) -> ControlFlow<()> {
-        match output {
-            Output::Dial(ticket) => self.dial(ticket),
-            Output::Watch(ticket) => self.attach(ticket),
-            Output::Use(ticket) => self.publish(Some(ticket), None),
-            Output::Retire(ticket) => self.retire(ticket),
-            Output::Close(ticket) => drop(self.take_dialled(ticket)),
-            Output::Cut(ticket) => self.cut(ticket),
-            Output::Link { up } => self.endpoint.tell(DirectoryInput::Link {
-                endpoint: self.endpoint.id,
-                up,
-            }),
-            Output::PeerEnded => self.endpoint.tell(DirectoryInput::PeerEnded {
-                endpoint: self.endpoint.id,
-            }),
-            Output::Done => return ControlFlow::Break(()),
-        }
+        let flow = effects::endpoint::perform(self, output);
         self.forget_ended();
-        ControlFlow::Continue(())
-    }
-
-    fn dial(&self, ticket: Ticket) {
-        let (inbox, dialled) = (self.inbox.clone(), Arc::clone(&self.dialled));
-        let endpoint = Arc::clone(&self.endpoint);
-        tokio::spawn(async move {
-            let config = DialConfig::new(endpoint.directory.authority(&endpoint.address));
-            let lookup = endpoint.directory.hub.lookup();
-            let input = match names::dial(lookup, &endpoint.address, &config).await {
-                Ok(connection) => {
-                    endpoint.failure.store(None);
-                    lock(&dialled).insert(ticket, connection);
-                    Input::Dialled(ticket)
-                }
-                Err(why) => {
-                    endpoint.failure.store(Some(Arc::new(why)));
-                    Input::Failed(ticket)
-                }
-            };
-            if let Some(inbox) = inbox.upgrade() {
-                // Not taken where the endpoint is gone: then so is the connection, with its map.
-                let _ = inbox.send(input);
-            }
-        });
+        flow
     }
 
     fn take_dialled(&self, ticket: Ticket) -> Option<Connection> {
         lock(&self.dialled).remove(&ticket)
-    }
-
-    /// Makes a link of a dialled connection: follows its end, asks for its health.
-    fn attach(&mut self, ticket: Ticket) {
-        let Some(connection) = self.take_dialled(ticket) else {
-            return;
-        };
-        self.follow(ticket, &connection);
-        self.follow_name(ticket, &connection);
-        let link = Arc::new(Link::new(Arc::clone(&self.endpoint), connection));
-        let asks = self.endpoint.directory.hub.asks_health();
-        let watch = asks.then(|| watch::start(Arc::clone(&link), ticket));
-        if watch.is_none() {
-            watch::answered(&self.endpoint, ticket, true);
-        }
-        self.attached.insert(ticket, Attached { link, watch });
     }
 
     /// Tells the machine when the connection goes away, and when it is gone.
@@ -308,24 +250,6 @@ impl Effects {
         self.endpoint.directory.waiters.wake_all();
     }
 
-    fn retire(&mut self, ticket: Ticket) {
-        self.publish(None, Some(ticket));
-        if let Some(attached) = self.attached.get_mut(&ticket) {
-            // Dropping the handle cancels the Watch: an open stream keeps a connection open.
-            attached.watch = None;
-            attached.link.retire();
-            attached.link.connection.close();
-        }
-    }
-
-    fn cut(&mut self, ticket: Ticket) {
-        self.publish(None, Some(ticket));
-        if let Some(attached) = self.attached.remove(&ticket) {
-            attached.link.retire();
-            attached.link.connection.abort();
-        }
-    }
-
     /// Connections that have ended are of no use to anybody.
     fn forget_ended(&mut self) {
         let ended: Vec<Ticket> = self
@@ -338,6 +262,111 @@ impl Effects {
             self.publish(None, Some(ticket));
             self.attached.remove(&ticket);
         }
+    }
+}
+
+impl effects::endpoint::Edge for Effects {
+    fn hearers(&mut self) -> impl Hearers {
+        &*self.endpoint
+    }
+
+    fn dial(&mut self, ticket: Ticket) {
+        let (inbox, dialled) = (self.inbox.clone(), Arc::clone(&self.dialled));
+        let endpoint = Arc::clone(&self.endpoint);
+        tokio::spawn(async move {
+            let config = DialConfig::new(endpoint.directory.authority(&endpoint.address));
+            let lookup = endpoint.directory.hub.lookup();
+            let input = match names::dial(lookup, &endpoint.address, &config).await {
+                Ok(connection) => {
+                    endpoint.failure.store(None);
+                    lock(&dialled).insert(ticket, connection);
+                    Input::Dialled(ticket)
+                }
+                Err(why) => {
+                    endpoint.failure.store(Some(Arc::new(why)));
+                    Input::Failed(ticket)
+                }
+            };
+            if let Some(inbox) = inbox.upgrade() {
+                // Not taken where the endpoint is gone: then so is the connection, with its map.
+                let _ = inbox.send(input);
+            }
+        });
+    }
+
+    fn attach(&mut self, ticket: Ticket) -> bool {
+        let Some(connection) = self.take_dialled(ticket) else {
+            return false;
+        };
+        self.follow(ticket, &connection);
+        self.follow_name(ticket, &connection);
+        let link = Arc::new(Link::new(Arc::clone(&self.endpoint), connection));
+        self.attached.insert(ticket, Attached { link, watch: None });
+        true
+    }
+
+    fn asks_health(&self) -> bool {
+        self.endpoint.directory.hub.asks_health()
+    }
+
+    fn watch(&mut self, ticket: Ticket) {
+        if let Some(attached) = self.attached.get_mut(&ticket) {
+            attached.watch = Some(watch::start(Arc::clone(&attached.link), ticket));
+        }
+    }
+
+    fn offer(&mut self, ticket: Ticket) {
+        self.publish(Some(ticket), None);
+    }
+
+    fn withdraw(&mut self, ticket: Ticket) {
+        self.publish(None, Some(ticket));
+    }
+
+    fn discard(&mut self, ticket: Ticket) {
+        drop(self.take_dialled(ticket));
+    }
+
+    fn retire(&mut self, ticket: Ticket) {
+        if let Some(attached) = self.attached.get_mut(&ticket) {
+            // Dropping the handle cancels the Watch: an open stream keeps a connection open.
+            attached.watch = None;
+            attached.link.retire();
+            attached.link.connection.close();
+        }
+    }
+
+    fn cut(&mut self, ticket: Ticket) {
+        if let Some(attached) = self.attached.remove(&ticket) {
+            attached.link.retire();
+            attached.link.connection.abort();
+        }
+    }
+}
+
+/// Who hears what is learnt of it, in this program.
+impl Hearers for &Endpoint {
+    type Withheld = Withheld;
+
+    fn id(&self) -> EndpointId {
+        self.id
+    }
+
+    fn withhold(&mut self) -> Withheld {
+        self.cell.withhold()
+    }
+
+    fn directory(&mut self, message: Message) {
+        self.directory.send(message);
+    }
+
+    fn endpoint(&mut self, input: Input) {
+        self.input(input);
+    }
+
+    fn closing(&mut self, incarnation: Incarnation, source: ClosingSource) {
+        let registry = &self.directory.registry;
+        self.directory.hub.closing(registry, incarnation, source);
     }
 }
 

@@ -6,36 +6,24 @@ use arc_swap::ArcSwap;
 use http::header::HeaderMap;
 use http::request::Parts;
 use http::{HeaderValue, Response};
-use lameduck_core::directory::Input;
-use lameduck_core::event::ClosingSource;
 use lameduck_core::instance::{Incarnation, Life};
 use lameduck_core::limits::MARK_BYTES_MAX;
 use tokio_util::sync::CancellationToken;
 
 use super::body::AnswerBody;
 use super::connection::{Connection, Failure, Outgoing, Slot};
-use super::directory::Message;
 use super::endpoint::Endpoint;
 use super::leaving::Leaving;
+use crate::effects::speaker::Speaker;
+use crate::effects::statement;
 use crate::mark::{self, Identity};
-
-/// Who answers on a connection, as far as it has said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Peer {
-    /// Nothing was said: the registry's word counts.
-    Unnamed,
-    /// This life; `closing` once it has said so.
-    Named { life: Life, closing: bool },
-    /// More than one life: a proxy is between, whose marks are somebody else's.
-    Several,
-}
 
 /// One connection of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) connection: Connection,
-    peer: ArcSwap<Peer>,
+    peer: ArcSwap<Speaker>,
     retired: CancellationToken,
 }
 
@@ -53,7 +41,7 @@ impl Link {
         Self {
             endpoint,
             connection,
-            peer: ArcSwap::from_pointee(Peer::Unnamed),
+            peer: ArcSwap::default(),
             retired: CancellationToken::new(),
         }
     }
@@ -105,32 +93,26 @@ impl Link {
 
     /// Whether a mark that names `life` is a statement of who was dialled here.
     fn believes(&self, life: Life) -> bool {
-        match **self.peer.load() {
-            Peer::Named { life: named, .. } => named == life,
-            Peer::Unnamed => **self.endpoint.incarnation.load() == Incarnation::Life(life),
-            Peer::Several => false,
-        }
+        let dialled = **self.endpoint.incarnation.load();
+        self.peer.load().is_believed(life, dialled)
     }
 
     fn identified(&self, identity: &Identity, value: &HeaderValue) {
         loop {
             let before = self.peer.load();
-            let Some(after) = after_naming(**before, identity.life) else {
+            let Some(after) = before.named(identity.life) else {
                 return;
             };
             let stored = self.peer.compare_and_swap(&*before, Arc::new(after));
             if !Arc::ptr_eq(&stored, &before) {
                 continue;
             }
-            if after == Peer::Several {
+            if after == Speaker::Several {
                 self.endpoint.directory.hub.ignored_mark();
                 return;
             }
-            return self.endpoint.tell(Input::Identified {
-                endpoint: self.endpoint.id,
-                life: identity.life,
-                right_service: self.serves_ours(identity, value),
-            });
+            let right_service = self.serves_ours(identity, value);
+            return statement::identified(&mut &*self.endpoint, identity.life, right_service);
         }
     }
 
@@ -149,74 +131,12 @@ impl Link {
             return self.endpoint.directory.hub.ignored_mark();
         }
         let before = self.peer.load();
-        let said = matches!(**before, Peer::Named { closing: true, .. });
-        if said && self.endpoint.cell.is_withheld() {
+        if before.has_said_closing() && self.endpoint.cell.is_withheld() {
             return;
         }
-        let closing = Arc::new(Peer::Named {
-            life,
-            closing: true,
-        });
         // Whoever swapped before us has read a mark of this connection too, and tells it itself.
-        self.peer.compare_and_swap(&*before, closing);
-        let endpoint = &self.endpoint;
-        let withheld = endpoint.cell.withhold();
-        let incarnation = Incarnation::Life(life);
-        endpoint.directory.hub.closing(
-            &endpoint.directory.registry,
-            incarnation,
-            ClosingSource::Mark,
-        );
-        endpoint.directory.send(Message::Withheld {
-            endpoint: endpoint.id,
-            withheld,
-        });
-    }
-}
-
-/// What a connection is once `life` has named itself on it; `None` where that is nothing new.
-fn after_naming(before: Peer, life: Life) -> Option<Peer> {
-    let named = Peer::Named {
-        life,
-        closing: false,
-    };
-    match before {
-        Peer::Unnamed => Some(named),
-        Peer::Several => None,
-        Peer::Named { life: known, .. } => match known.order(life) {
-            // A Resume.
-            Some(std::cmp::Ordering::Less) => Some(named),
-            // The same, or an answer from before the Resume.
-            Some(_) => None,
-            None => Some(Peer::Several),
-        },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use lameduck_core::instance::BootId;
-
-    #[test]
-    fn who_answers_on_a_connection() {
-        let first = Life::first(BootId::from_bits(1));
-        let other = Life::first(BootId::from_bits(2));
-        let named = |life, closing| Peer::Named { life, closing };
-        let cases = [
-            (Peer::Unnamed, first, Some(named(first, false))),
-            (named(first, true), first, None),
-            (
-                named(first, true),
-                first.resumed(),
-                Some(named(first.resumed(), false)),
-            ),
-            (named(first.resumed(), false), first, None),
-            (named(first, false), other, Some(Peer::Several)),
-            (Peer::Several, first, None),
-        ];
-        for (before, life, after) in cases {
-            assert_eq!(after_naming(before, life), after, "{before:?} {life}");
-        }
+        self.peer
+            .compare_and_swap(&*before, Arc::new(Speaker::closing(life)));
+        statement::said_closing(&mut &*self.endpoint, Incarnation::Life(life));
     }
 }

@@ -4,18 +4,16 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use lameduck_core::directory::Input as DirectoryInput;
-use lameduck_core::endpoint::Input as EndpointInput;
 use lameduck_core::machine::Ticket;
 use lameduck_core::watch::{Input, Name, Output, Watch as Machine};
 use lameduck_registry::driver::drive;
 use tokio::sync::mpsc::{WeakUnboundedSender, unbounded_channel};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::directory::Message;
-use super::endpoint::Endpoint;
 use super::health;
 use super::link::Link;
+use crate::effects;
+use crate::effects::statement::Hearers;
 
 /// Keeps a connection's health asked for; dropped, it cancels the Watch.
 #[derive(Debug)]
@@ -55,23 +53,6 @@ pub(super) fn start(link: Arc<Link>, ticket: Ticket) -> WatchHandle {
     }
 }
 
-/// Passes a health answer on: it keeps calls away at once, tells the directory, and lets the
-/// connection take calls once it is the first.
-pub(super) fn answered(endpoint: &Endpoint, ticket: Ticket, serving: bool) {
-    let withheld = (!serving).then(|| endpoint.cell.withhold());
-    endpoint.tell(DirectoryInput::Health {
-        endpoint: endpoint.id,
-        serving,
-    });
-    if let Some(withheld) = withheld {
-        endpoint.directory.send(Message::Withheld {
-            endpoint: endpoint.id,
-            withheld,
-        });
-    }
-    endpoint.input(EndpointInput::Answered(ticket));
-}
-
 struct Effects {
     link: Arc<Link>,
     ticket: Ticket,
@@ -82,15 +63,7 @@ struct Effects {
 
 impl Effects {
     fn perform(&mut self, output: Output) -> ControlFlow<()> {
-        match output {
-            Output::Watch { ticket, name } => self.watch(ticket, name),
-            Output::Check { ticket, name } => self.check(ticket, name),
-            Output::Cancel { ticket } => drop(self.streams.remove(&ticket)),
-            Output::Health { serving } => answered(&self.link.endpoint, self.ticket, serving),
-            Output::PeerEnded => self.link.endpoint.tell(DirectoryInput::PeerEnded {
-                endpoint: self.link.endpoint.id,
-            }),
-        }
+        effects::watch::perform(self, output);
         self.streams.retain(|_, stream| !stream.is_finished());
         ControlFlow::Continue(())
     }
@@ -101,6 +74,20 @@ impl Effects {
             (Name::Service, Some(service)) => service.as_str().to_owned(),
             _ => String::new(),
         }
+    }
+}
+
+impl effects::watch::Edge for Effects {
+    fn hearers(&mut self) -> impl Hearers {
+        &*self.link.endpoint
+    }
+
+    fn connection(&self) -> Ticket {
+        self.ticket
+    }
+
+    fn cancel(&mut self, ticket: Ticket) {
+        self.streams.remove(&ticket);
     }
 
     fn watch(&mut self, ticket: Ticket, name: Name) {

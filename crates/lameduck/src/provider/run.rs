@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lameduck_core::drain::{Drain, Input, Output, Report};
-use lameduck_core::event::Event;
-use lameduck_core::limits::FINAL_GOAWAY_MAX;
+use lameduck_core::drain::{Command, Drain, Input, Output, Report};
+use lameduck_core::event::{Event, Phase};
+use lameduck_core::instance::Life;
 use lameduck_core::machine::Ticket;
 use lameduck_core::registry::Want;
 use lameduck_registry::driver::{Clock, Effects, drive};
@@ -18,6 +18,7 @@ use super::handle::Shared;
 use super::hooks::{self, Hook};
 use super::registration::Registrations;
 use super::report;
+use crate::effects::leaving::{self, Count};
 use crate::observe::Events;
 
 impl Provider {
@@ -85,72 +86,67 @@ struct Edge {
 
 impl Effects<Output> for Edge {
     fn perform(&mut self, output: Output) -> ControlFlow<()> {
-        let shared = &self.shared;
-        match output {
-            Output::Enter(phase) => {
-                shared.status.send_modify(|status| status.phase = phase);
-                let life = shared.status.borrow().life;
-                self.events.emit(&Event::PhaseEntered { life, phase });
-            }
-            Output::Answer(command, granted) => shared.commands.answer(command, granted),
-            Output::Stopping => shared.status.send_modify(|status| status.stopping = true),
-            Output::Want(want, ticket) => self.want(want, ticket),
-            Output::Ready => shared.health.open(),
-            Output::Unready => shared.health.leave(),
-            Output::Announce => shared.control.announce(),
-            Output::Unmark(life) => {
-                shared.status.send_modify(|status| status.life = life);
-                shared.control.resume(life);
-            }
-            Output::GoAwayExisting { pace } => shared.control.go_away_existing(pace),
-            Output::Sample => self.input(Input::Sampled {
-                admitted: shared.gate.admitted(),
-                in_flight: shared.gate.in_flight().total,
-            }),
-            Output::CloseListener(ticket) => self.close_listener(ticket),
-            Output::GoAwayAll(ticket) => self.go_away_all(ticket, FINAL_GOAWAY_MAX),
-            Output::CloseGate => shared.control.close_gate(),
-            Output::EndWatches => {
-                shared.health.end();
-                shared.control.end_health();
-            }
-            Output::AwaitInFlight(ticket) => self.await_in_flight(ticket),
-            Output::Cut => {
-                let abandoned = shared.gate.in_flight().total;
-                shared.control.cut();
-                self.input(Input::WasCut { abandoned });
-            }
-            Output::RunHook(index, ticket) => self.run_hook(index, ticket),
-            Output::Done(report) => {
-                // The receiver waits for exactly this.
-                let _ = self.report.send(report);
-                return ControlFlow::Break(());
-            }
-        }
-        ControlFlow::Continue(())
+        leaving::perform(self, output)
     }
 }
 
-impl Edge {
-    fn input(&self, input: Input) {
+impl leaving::Edge for Edge {
+    fn input(&mut self, input: Input) {
         // The loop that reads this is the one that runs us.
         let _ = self.shared.commands.inputs.send(input);
     }
 
-    /// Runs `work`, whose end is an input.
-    fn spawn(&mut self, work: impl Future<Output = Input> + Send + 'static) {
-        while self.tasks.try_join_next().is_some() {}
-        let inputs = self.shared.commands.inputs.clone();
-        self.tasks.spawn(async move {
-            let _ = inputs.send(work.await);
-        });
+    fn enter(&mut self, phase: Phase) {
+        let status = &self.shared.status;
+        status.send_modify(|status| status.phase = phase);
+        let life = status.borrow().life;
+        self.events.emit(&Event::PhaseEntered { life, phase });
     }
 
-    fn want(&mut self, want: Want, ticket: Ticket) {
-        let reached = self.registrations.reached(want);
+    fn answer(&mut self, command: Command, granted: bool) {
+        self.shared.commands.answer(command, granted);
+    }
+
+    fn stopping(&mut self) {
+        self.shared
+            .status
+            .send_modify(|status| status.stopping = true);
+    }
+
+    fn want(&mut self, want: Want, confirm: Option<Ticket>) {
+        // Asked for before it is wanted, so that no confirmation is missed.
+        let reached = confirm.map(|ticket| (ticket, self.registrations.reached(want)));
         self.registrations.want(want);
-        if !matches!(want, Want::Present { .. }) {
+        if let Some((ticket, reached)) = reached {
             self.spawn(async move { Input::Deregistered(ticket, reached.await) });
+        }
+    }
+
+    fn set_ready(&mut self, ready: bool) {
+        if ready {
+            self.shared.health.open();
+        } else {
+            self.shared.health.leave();
+        }
+    }
+
+    fn mark(&mut self) {
+        self.shared.control.announce();
+    }
+
+    fn unmark(&mut self, life: Life) {
+        self.shared.status.send_modify(|status| status.life = life);
+        self.shared.control.resume(life);
+    }
+
+    fn go_away(&mut self, pace: Duration) {
+        self.shared.control.go_away_existing(pace);
+    }
+
+    fn count(&self) -> Count {
+        Count {
+            admitted: self.shared.gate.admitted(),
+            in_flight: self.shared.gate.in_flight().total,
         }
     }
 
@@ -162,12 +158,21 @@ impl Edge {
         });
     }
 
-    fn go_away_all(&mut self, ticket: Ticket, most: Duration) {
+    fn go_away_all(&mut self, ticket: Ticket, within: Duration) {
         let control = self.shared.control.clone();
         self.spawn(async move {
-            control.final_goaways(most).await;
+            control.final_goaways(within).await;
             Input::FinalGoAways(ticket)
         });
+    }
+
+    fn close_gate(&mut self) {
+        self.shared.control.close_gate();
+    }
+
+    fn end_watches(&mut self) {
+        self.shared.health.end();
+        self.shared.control.end_health();
     }
 
     fn await_in_flight(&mut self, ticket: Ticket) {
@@ -178,9 +183,29 @@ impl Edge {
         });
     }
 
+    fn cut(&mut self) {
+        self.shared.control.cut();
+    }
+
     fn run_hook(&mut self, index: usize, ticket: Ticket) {
         if let Some(running) = self.hooks.get_mut(index).and_then(Hook::begin) {
             self.spawn(async move { hooks::done(ticket, running.await) });
         }
+    }
+
+    fn done(&mut self, report: Report) {
+        // The receiver waits for exactly this.
+        let _ = self.report.send(report);
+    }
+}
+
+impl Edge {
+    /// Runs `work`, whose end is an input.
+    fn spawn(&mut self, work: impl Future<Output = Input> + Send + 'static) {
+        while self.tasks.try_join_next().is_some() {}
+        let inputs = self.shared.commands.inputs.clone();
+        self.tasks.spawn(async move {
+            let _ = inputs.send(work.await);
+        });
     }
 }

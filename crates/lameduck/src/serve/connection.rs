@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use lameduck_core::conn::{Conn, Input, Look, Output, Protocol, Reason};
+use lameduck_core::conn::{Conn, Input, Look, Protocol, Reason};
 use lameduck_core::limits::{SERVER_PING_INTERVAL, SERVER_PING_MAX};
 use lameduck_core::machine::Machine;
 use rustix::net::RecvFlags;
@@ -20,13 +20,12 @@ use tokio::time::{Sleep, sleep_until};
 use super::http::{Http, Parts, Progress};
 use super::io::{Io, Socket};
 use super::peer::Peer;
-use super::shared::{Orders, Shared};
+use super::shared::Shared;
 use crate::cell::tally::Gauge;
 use crate::cell::wire::Flag;
+use crate::effects;
+use crate::effects::connection::Orders;
 use lameduck_registry::driver::Clock;
-
-/// First GOAWAYs are spread over a pace in this many steps, by the connection's number.
-const PACE_STEPS: u64 = 256;
 
 /// Takes one accepted socket on, and gives what serves it until it has ended. `None` where the peer
 /// is gone by now. Counted from this call on, not from the first poll.
@@ -210,18 +209,8 @@ impl Connection {
     }
 
     fn obey(&mut self, orders: Orders) {
-        if let Some((below, pace)) = orders.hint
-            && self.parts.peer.number < below
-        {
-            let step = self.parts.peer.number % PACE_STEPS;
-            let pause = pace.mul_f64(step as f64 / PACE_STEPS as f64);
-            self.handle(Input::Hint(pause));
-        }
-        if let Some(within) = orders.leave {
-            self.handle(Input::Leave(within));
-        }
-        if orders.cut {
-            self.handle(Input::Force);
+        for input in orders.inputs(self.parts.peer.number) {
+            self.handle(input);
         }
     }
 
@@ -232,50 +221,13 @@ impl Connection {
 
     fn perform(&mut self) {
         while let Some(output) = self.machine.poll() {
-            match output {
-                Output::GoAway | Output::Close => self.http.graceful(),
-                Output::InjectPong => self.parts.peer.wire.set(Flag::InjectPong),
-                Output::Look => {
-                    let look = self.look();
-                    self.machine.handle(self.clock.now(), Input::Seen(look));
-                }
-                Output::Settled => self.accounts.settle(),
-                Output::EndStreams => {
-                    self.parts.peer.cut.cancel();
-                    self.http.graceful();
-                }
-                Output::ResetStreams => self.http.reset(),
-                Output::Drop(reason) => self.drop_socket(reason),
+            if let Some(input) = effects::connection::perform(self, output) {
+                self.machine.handle(self.clock.now(), input);
             }
         }
         if self.machine.is_told() {
             self.accounts.tell();
         }
-    }
-
-    fn look(&self) -> Look {
-        if self.parts.peer.wire.busy() {
-            return Look::Busy;
-        }
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        match rustix::net::recv(self.socket.stream(), &mut [0_u8; 1], flags) {
-            Ok((_, 1..)) => Look::Waiting,
-            // Nothing there, its end, or its error: nothing that a request could come of.
-            Ok(_) | Err(_) => Look::Quiet,
-        }
-    }
-
-    fn drop_socket(&mut self, reason: Reason) {
-        let wire = &self.parts.peer.wire;
-        if reason == Reason::Cut && (self.is_unfinished() || wire.has(Flag::Upgraded)) {
-            self.end_without_fin();
-        }
-        if wire.has(Flag::Upgraded) {
-            // Its owner has the socket still, and wakes to an error.
-            wire.set(Flag::Cut);
-            let _ = SockRef::from(self.socket.stream()).shutdown(std::net::Shutdown::Both);
-        }
-        self.over = true;
     }
 
     /// Whether the end of the connection is the end of an answer that is not complete.
@@ -288,6 +240,53 @@ impl Connection {
     fn end_without_fin(&self) {
         // Fails only on a socket that is gone, whose peer has seen an error by now.
         let _ = SockRef::from(self.socket.stream()).set_linger(Some(Duration::ZERO));
+    }
+}
+
+impl effects::connection::Edge for Connection {
+    fn graceful(&mut self) {
+        self.http.graceful();
+    }
+
+    fn inject_pong(&mut self) {
+        self.parts.peer.wire.set(Flag::InjectPong);
+    }
+
+    fn settled(&mut self) {
+        self.accounts.settle();
+    }
+
+    fn end_answers(&mut self) {
+        self.parts.peer.cut.cancel();
+    }
+
+    fn reset(&mut self) {
+        self.http.reset();
+    }
+
+    fn look(&mut self) -> Look {
+        if self.parts.peer.wire.busy() {
+            return Look::Busy;
+        }
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match rustix::net::recv(self.socket.stream(), &mut [0_u8; 1], flags) {
+            Ok((_, 1..)) => Look::Waiting,
+            // Nothing there, its end, or its error: nothing that a request could come of.
+            Ok(_) | Err(_) => Look::Quiet,
+        }
+    }
+
+    fn drop_it(&mut self, reason: Reason) {
+        let wire = &self.parts.peer.wire;
+        if reason == Reason::Cut && (self.is_unfinished() || wire.has(Flag::Upgraded)) {
+            self.end_without_fin();
+        }
+        if wire.has(Flag::Upgraded) {
+            // Its owner has the socket still, and wakes to an error.
+            wire.set(Flag::Cut);
+            let _ = SockRef::from(self.socket.stream()).shutdown(std::net::Shutdown::Both);
+        }
+        self.over = true;
     }
 }
 

@@ -8,6 +8,7 @@ use lameduck_core::limits::{CUT_FLUSH, FINAL_GOAWAY_MAX};
 
 use super::shared::{Announcement, Listening, Shared};
 use crate::cell::tally::Gauge;
+use crate::effects::connection::Orders;
 
 /// Tells a running [`Server`](super::Server) what to do. Clones tell the same server.
 #[derive(Clone)]
@@ -33,9 +34,9 @@ impl Control {
         self.shared
             .announcement
             .rcu(|now| Announcement::closing(now));
-        let below = self.shared.numbers.taken();
+        let next = self.shared.numbers.taken();
         self.shared.orders.send_if_modified(|orders| {
-            orders.announced.get_or_insert(below);
+            orders.announced(next);
             // Noted for later: nobody has to do anything about it now.
             false
         });
@@ -45,10 +46,7 @@ impl Control {
     /// with a higher epoch, is told in each connection's next answer. Connections that were told to
     /// go still end; the listener must be open.
     pub fn resume(&self, life: Life) {
-        self.shared.orders.send_modify(|orders| {
-            orders.hint = None;
-            orders.announced = None;
-        });
+        self.shared.orders.send_modify(Orders::resumed);
         self.shared.announcement.rcu(|now| {
             Announcement::of(life, &self.shared.services, now.generation.wrapping_add(1))
         });
@@ -59,10 +57,10 @@ impl Control {
     /// once). Those accepted later are not told: a client with one static address would redial in a
     /// loop. HTTP/1.1 is told by its answers.
     pub fn go_away_existing(&self, pace: Duration) {
-        let below = self.shared.numbers.taken();
+        let next = self.shared.numbers.taken();
         self.shared
             .orders
-            .send_modify(|orders| orders.hint = Some((orders.announced.unwrap_or(below), pace)));
+            .send_modify(|orders| orders.go_away(next, pace));
     }
 
     /// Takes what waits in the kernel's accept queue, then closes the listener. Resolves when that
@@ -82,9 +80,9 @@ impl Control {
 
     /// Tells every connection to go, without waiting. See [`final_goaways`](Self::final_goaways).
     pub fn go_away_all(&self, max: Duration) {
-        self.shared.orders.send_modify(|orders| {
-            orders.leave = Some(orders.leave.map_or(max, |now| now.min(max)))
-        });
+        self.shared
+            .orders
+            .send_modify(|orders| orders.go_away_all(max));
     }
 
     /// Tells every connection to go, and resolves when, as far as can be known, no new request will
@@ -114,7 +112,7 @@ impl Control {
     /// streams by a reset, HTTP/1 by a broken message. Connections are gone within
     /// [`CUT_FLUSH`].
     pub fn cut(&self) {
-        self.shared.orders.send_modify(|orders| orders.cut = true);
+        self.shared.orders.send_modify(Orders::cut);
     }
 
     /// How many connections there are.

@@ -1,7 +1,5 @@
 //! What all connections of one server share.
 
-use std::time::Duration;
-
 use ::http::HeaderValue;
 use arc_swap::ArcSwap;
 use lameduck_core::instance::Life;
@@ -10,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cell::gate::Gate;
 use crate::cell::tally::{Numbers, Tally};
+use crate::effects::connection::Orders;
 use crate::mark::{Identity, life_value};
 
 /// What answers say about who gives them.
@@ -45,20 +44,6 @@ impl Announcement {
             ..self.clone()
         }
     }
-}
-
-/// What connections are told to do. Read by each at its own pace; nothing here is ever taken back
-/// from a connection that has acted on it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Orders {
-    /// Connections with a smaller number existed when the closing was announced.
-    pub(super) announced: Option<u64>,
-    /// Connections with a smaller number take leave, spread over this time.
-    pub(super) hint: Option<(u64, Duration)>,
-    /// All take leave, and no new request after this time.
-    pub(super) leave: Option<Duration>,
-    /// All are cut.
-    pub(super) cut: bool,
 }
 
 /// How far the listener has come.

@@ -1,0 +1,218 @@
+//! A service's live view: what its [directory](lameduck_core::directory) says, done.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
+
+use lameduck_core::directory::{Directory, EndpointId, Input, Output, Snapshot};
+use lameduck_core::endpoint;
+use lameduck_core::event::{Event, Tier};
+use lameduck_core::instance::Incarnation;
+use lameduck_core::machine::Machine;
+use lameduck_core::name::Address;
+use lameduck_core::time::Timestamp;
+
+/// What a directory is told. `W` names a withholding, see [`statement`](super::statement).
+#[derive(Debug)]
+pub enum Message<W> {
+    /// For the machine.
+    Input(Input),
+    /// What was said before this concerns an endpoint that calls withhold since.
+    Withheld {
+        /// Which endpoint.
+        endpoint: EndpointId,
+        /// Which withholding.
+        withheld: W,
+    },
+    /// Nobody uses it any more.
+    Stop,
+}
+
+/// The directory's machine, and where in the order of its inputs calls withheld an endpoint.
+///
+/// Its events come after everything else that one input brings: whoever hears that a life is
+/// closing finds the view published that no longer offers it.
+#[derive(Debug)]
+pub struct InOrder<W> {
+    machine: Directory,
+    events: VecDeque<Event>,
+    said: Option<Message<W>>,
+}
+
+/// What is to be done next.
+#[derive(Debug)]
+pub struct Step<W>(Kind<W>);
+
+#[derive(Debug)]
+enum Kind<W> {
+    Output(Output),
+    Withheld(EndpointId, W),
+    Stop,
+}
+
+impl<W> InOrder<W> {
+    /// Puts the outputs of `machine` in order.
+    #[must_use]
+    pub const fn new(machine: Directory) -> Self {
+        Self {
+            machine,
+            events: VecDeque::new(),
+            said: None,
+        }
+    }
+
+    /// The machine as it is.
+    #[must_use]
+    pub const fn machine(&self) -> &Directory {
+        &self.machine
+    }
+}
+
+impl<W> Machine for InOrder<W> {
+    type Input = Message<W>;
+    type Output = Step<W>;
+
+    fn handle(&mut self, now: Timestamp, message: Message<W>) {
+        match message {
+            Message::Input(input) => self.machine.handle(now, input),
+            said => self.said = Some(said),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.machine.handle_timeout(now);
+    }
+
+    fn poll(&mut self) -> Option<Step<W>> {
+        while let Some(output) = self.machine.poll() {
+            match output {
+                Output::Event(event) => self.events.push_back(event),
+                output => return Some(Step(Kind::Output(output))),
+            }
+        }
+        if let Some(event) = self.events.pop_front() {
+            return Some(Step(Kind::Output(Output::Event(event))));
+        }
+        match self.said.take()? {
+            Message::Withheld { endpoint, withheld } => {
+                Some(Step(Kind::Withheld(endpoint, withheld)))
+            }
+            Message::Stop => Some(Step(Kind::Stop)),
+            Message::Input(_) => None,
+        }
+    }
+
+    fn deadline(&self) -> Option<(Timestamp, &'static str)> {
+        self.machine.deadline()
+    }
+}
+
+/// What a directory is able to do.
+pub trait Edge {
+    /// Names one withholding.
+    type Withheld: Copy;
+
+    /// A new endpoint: dials it, keeps it connected.
+    fn add(&mut self, endpoint: EndpointId, address: Address, incarnation: Incarnation);
+    /// The endpoint is another life from here on.
+    fn became(&mut self, endpoint: EndpointId, incarnation: Incarnation);
+    /// Tells an endpoint's machine.
+    fn endpoint(&mut self, endpoint: EndpointId, input: endpoint::Input);
+    /// The endpoint was told to go, and is not mentioned again.
+    fn forget(&mut self, endpoint: EndpointId);
+    /// Whether the endpoint's health clients look for a Resume.
+    fn count_as_closing(&mut self, endpoint: EndpointId, closing: bool);
+    /// Calls choose from this from here on.
+    fn publish(&mut self, snapshot: Snapshot);
+    /// Takes that withholding back, unless the endpoint was withheld once more since.
+    fn release(&mut self, endpoint: EndpointId, withheld: Self::Withheld);
+    /// Tells the other directories and who listens.
+    fn heard(&mut self, event: &Event);
+}
+
+/// Performs the steps of one directory.
+#[derive(Debug)]
+pub struct Performer<W> {
+    /// All endpoints, each with its last withholding that the machine has heard the reason of.
+    endpoints: BTreeMap<EndpointId, Option<W>>,
+    /// Those that were published as ready.
+    ready: Vec<EndpointId>,
+}
+
+impl<W> Default for Performer<W> {
+    fn default() -> Self {
+        Self {
+            endpoints: BTreeMap::new(),
+            ready: Vec::new(),
+        }
+    }
+}
+
+impl<W: Copy> Performer<W> {
+    /// Performs one step. Breaks where nobody uses the directory any more.
+    pub fn perform(
+        &mut self,
+        edge: &mut impl Edge<Withheld = W>,
+        step: Step<W>,
+    ) -> ControlFlow<()> {
+        match step.0 {
+            Kind::Output(output) => self.output(edge, output),
+            Kind::Withheld(endpoint, withheld) => {
+                // Otherwise one that was removed meanwhile.
+                if let Some(last) = self.endpoints.get_mut(&endpoint) {
+                    *last = Some(withheld);
+                    self.release(edge);
+                }
+            }
+            Kind::Stop => return ControlFlow::Break(()),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn output(&mut self, edge: &mut impl Edge<Withheld = W>, output: Output) {
+        match output {
+            Output::Add {
+                endpoint,
+                address,
+                incarnation,
+            } => {
+                self.endpoints.insert(endpoint, None);
+                edge.add(endpoint, address, incarnation);
+            }
+            Output::Dialling { endpoint, allowed } => {
+                edge.endpoint(endpoint, endpoint::Input::Dialling { allowed });
+            }
+            Output::Became {
+                endpoint,
+                incarnation,
+            } => edge.became(endpoint, incarnation),
+            Output::Remove { endpoint } => {
+                edge.endpoint(endpoint, endpoint::Input::Remove);
+                self.endpoints.remove(&endpoint);
+                edge.forget(endpoint);
+            }
+            Output::Publish(snapshot) => self.publish(edge, snapshot),
+            Output::Event(event) => edge.heard(&event),
+        }
+    }
+
+    fn publish(&mut self, edge: &mut impl Edge<Withheld = W>, snapshot: Snapshot) {
+        self.ready.clear();
+        for member in &snapshot.members {
+            edge.count_as_closing(member.endpoint, member.tier == Tier::LastResort);
+            if member.tier == Tier::Ready {
+                self.ready.push(member.endpoint);
+            }
+        }
+        edge.publish(snapshot);
+        self.release(edge);
+    }
+
+    /// What is ready after all that was said is chosen again.
+    fn release(&self, edge: &mut impl Edge<Withheld = W>) {
+        for endpoint in &self.ready {
+            if let Some(Some(withheld)) = self.endpoints.get(endpoint) {
+                edge.release(*endpoint, *withheld);
+            }
+        }
+    }
+}
