@@ -74,8 +74,6 @@ pub enum Input {
     },
     /// Whether the endpoint counts as closing, so that a Resume must be looked for.
     Closing(bool),
-    /// The connection takes no new streams any more. Final.
-    Retired,
 }
 
 /// What a health client wants done.
@@ -131,9 +129,8 @@ enum Stream {
 pub struct Watch {
     service: Stream,
     overall: Stream,
-    /// The peer has no health service, or the connection is retired: nothing more is asked.
+    /// The peer has no health service: nothing more is asked.
     silent: bool,
-    retired: bool,
     closing: bool,
     serving: Option<bool>,
     check: Option<Ticket>,
@@ -152,7 +149,6 @@ impl Watch {
             service: Stream::Closed,
             overall: Stream::Closed,
             silent: false,
-            retired: false,
             closing: false,
             serving: None,
             check: None,
@@ -301,7 +297,7 @@ impl Watch {
     }
 
     fn check(&mut self) {
-        if self.check.is_some() || self.retired {
+        if self.check.is_some() {
             return;
         }
         let ticket = self.ticket();
@@ -334,14 +330,6 @@ impl Watch {
             self.next_check = Some(now + RESUME_CHECK);
         }
     }
-
-    fn retire(&mut self) {
-        self.close(Name::Service);
-        self.close(Name::Overall);
-        self.silent = true;
-        self.retired = true;
-        self.next_check = None;
-    }
 }
 
 /// What one stream says about its name.
@@ -373,15 +361,11 @@ impl Machine for Watch {
     type Output = Output;
 
     fn handle(&mut self, now: Timestamp, input: Input) {
-        if self.retired {
-            return;
-        }
         match input {
             Input::Status { ticket, status } => self.status(now, ticket, status),
             Input::Ended { ticket, how } => self.ended(now, ticket, how),
             Input::Checked { ticket } => self.checked(now, ticket),
             Input::Closing(closing) => self.closing(now, closing),
-            Input::Retired => self.retire(),
         }
     }
 

@@ -199,19 +199,6 @@ fn a_closing_peer_is_asked_whether_it_has_resumed() {
     assert_eq!(run(&resumed).2[4], "check 3 Service, serving");
 }
 
-#[test]
-fn a_retired_connection_is_left_alone() {
-    check(
-        &[
-            In(0, SERVING),
-            In(0, Input::Closing(true)),
-            In(1, Input::Retired),
-            In(2, NOT_SERVING),
-        ],
-        &["watch 1 Service", "serving", "", "cancel 1", ""],
-    );
-}
-
 fn states() -> Vec<(&'static str, Vec<Step>)> {
     let unknown = In(0, status(ONE, Status::Unknown));
     let closing = In(0, Input::Closing(true));
@@ -237,14 +224,10 @@ fn states() -> Vec<(&'static str, Vec<Step>)> {
             "pausing",
             Vec::from([In(0, SERVING), In(0, ended(ONE, Ended::ByPeer))]),
         ),
-        (
-            "retired",
-            Vec::from([In(0, SERVING), In(0, Input::Retired)]),
-        ),
     ])
 }
 
-const INPUTS: [Input; 13] = [
+const INPUTS: [Input; 12] = [
     SERVING,
     NOT_SERVING,
     status(ONE, Status::Unknown),
@@ -257,7 +240,6 @@ const INPUTS: [Input; 13] = [
     Input::Checked { ticket: TWO },
     Input::Closing(true),
     Input::Closing(false),
-    Input::Retired,
 ];
 
 #[test]

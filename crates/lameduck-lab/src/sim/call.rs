@@ -142,7 +142,11 @@ impl Caller {
             (!skip).then(|| open.sum())
         };
         let member = tier[p2c(bits, tier.len(), load)?];
-        let closed = self.directory.tombstones().hides(member.incarnation);
+        let closed = self
+            .directory
+            .machine()
+            .tombstones()
+            .hides(member.incarnation);
         oracle.picked(call, member.incarnation, closed, member.tier, fresh(&ready));
         Some((member.endpoint, self.usable(member.endpoint)?))
     }
@@ -153,7 +157,9 @@ impl Caller {
     }
 
     fn is_flagged(&self, endpoint: EndpointId) -> bool {
-        self.peers.get(&endpoint).is_some_and(|peer| peer.closing)
+        self.peers
+            .get(&endpoint)
+            .is_some_and(|peer| peer.withheld.is_some())
     }
 
     fn usable(&self, endpoint: EndpointId) -> Option<Ticket> {
@@ -176,12 +182,17 @@ impl Caller {
         };
         let (id, result) = match frame {
             Frame::Answer { call, marks } => {
-                self.marks(place, marks);
+                self.marks(net, place, marks);
                 (call, None)
             }
             Frame::Refused { call, marks } => {
-                self.marks(place, marks);
-                (call, Some(Proof::NotProcessed))
+                let believed = self.marks(net, place, marks);
+                let proof = if believed {
+                    Proof::NotProcessed
+                } else {
+                    Proof::Unknown
+                };
+                (call, Some(proof))
             }
             Frame::Reset { call } => (call, Some(Proof::Unknown)),
             _ => return,

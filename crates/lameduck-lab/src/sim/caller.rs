@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use lameduck_core::directory::{self, Directory, EndpointId, Snapshot, Tombstones};
+use lameduck::effects::directory::{InOrder, Message, Performer};
+use lameduck::effects::speaker::Speaker;
+use lameduck::effects::statement;
+use lameduck_core::directory::{Directory, EndpointId, Snapshot, Tombstones};
 use lameduck_core::endpoint::{self, Endpoint};
-use lameduck_core::event::ClosingSource;
 use lameduck_core::failover::budget::RetryBudget;
-use lameduck_core::instance::{Incarnation, Life};
+use lameduck_core::instance::Incarnation;
 use lameduck_core::machine::{Machine, Ticket, earliest};
 use lameduck_core::mirror::{self, Mirror};
 use lameduck_core::name::Address;
@@ -17,6 +19,7 @@ use lameduck_core::time::Timestamp;
 use lameduck_core::watch::{self, Watch};
 
 use super::call::Call;
+use super::hearing::At;
 use super::net::Net;
 use super::oracle::Oracle;
 use super::reference::Naive;
@@ -30,7 +33,24 @@ pub(super) struct Connection {
     pub(super) retired: bool,
     pub(super) next_stream: u64,
     pub(super) open: BTreeMap<CallId, u64>,
-    pub(super) identity: Option<Life>,
+    pub(super) speaker: Speaker,
+    /// Health streams of ours that are open.
+    pub(super) streams: BTreeSet<Ticket>,
+}
+
+impl Connection {
+    pub(super) fn new(id: ConnId) -> Self {
+        Self {
+            id,
+            watch: None,
+            usable: false,
+            retired: false,
+            next_stream: 1,
+            open: BTreeMap::new(),
+            speaker: Speaker::default(),
+            streams: BTreeSet::new(),
+        }
+    }
 }
 
 /// One endpoint of the directory.
@@ -38,15 +58,20 @@ pub(super) struct Peer {
     pub(super) machine: Endpoint,
     pub(super) slot: usize,
     pub(super) incarnation: Incarnation,
+    /// Connections that its machine has not taken on yet.
+    pub(super) dialled: BTreeMap<Ticket, ConnId>,
     pub(super) connections: BTreeMap<Ticket, Connection>,
-    /// A mark was read: not picked from then on, whatever is published.
+    /// Chosen only where nothing else is ready, whatever is published, since this statement.
+    pub(super) withheld: Option<u64>,
+    pub(super) statements: u64,
+    /// Whether its health clients look for a Resume.
     pub(super) closing: bool,
 }
 
 /// What the caller's machines tell one another.
 pub(super) enum Inner {
     Mirror(mirror::Input<i64, Record>),
-    Directory(directory::Input),
+    Directory(Message<u64>),
     Endpoint(EndpointId, endpoint::Input),
     Watch(EndpointId, Ticket, watch::Input),
 }
@@ -62,7 +87,8 @@ pub(super) struct Place {
 pub(super) struct Caller {
     pub(super) index: usize,
     pub(super) mirror: Mirror<i64, Record>,
-    pub(super) directory: Directory,
+    pub(super) directory: InOrder<u64>,
+    pub(super) performer: Performer<u64>,
     pub(super) snapshot: Snapshot,
     pub(super) peers: BTreeMap<EndpointId, Peer>,
     pub(super) places: BTreeMap<ConnId, Place>,
@@ -83,7 +109,8 @@ impl Caller {
         let mut caller = Self {
             index,
             mirror: Mirror::new(Rng::from_seed(rng.next_u64())),
-            directory: Directory::new(None, Tombstones::new()),
+            directory: InOrder::new(Directory::new(None, Tombstones::new())),
+            performer: Performer::default(),
             snapshot: Snapshot::default(),
             peers: BTreeMap::new(),
             places: BTreeMap::new(),
@@ -148,23 +175,14 @@ impl Caller {
         } else {
             endpoint::Input::Failed(ticket)
         };
-        if ok {
-            let connection = Connection {
-                id: conn,
-                watch: None,
-                usable: false,
-                retired: false,
-                next_stream: 1,
-                open: BTreeMap::new(),
-                identity: None,
-            };
-            if let Some(peer) = self.peers.get_mut(&endpoint) {
-                peer.connections.insert(ticket, connection);
-            } else {
-                net.gone(conn, true);
+        match self.peers.get_mut(&endpoint) {
+            Some(peer) if ok => {
+                peer.dialled.insert(ticket, conn);
             }
-        } else {
-            self.places.remove(&conn);
+            None if ok => net.gone(conn, true),
+            _ => {
+                self.places.remove(&conn);
+            }
         }
         self.inbox.push_back(Inner::Endpoint(endpoint, input));
         self.run(net, oracle);
@@ -174,14 +192,13 @@ impl Caller {
         let Some(place) = self.places.remove(&conn) else {
             return;
         };
-        let connection = self
-            .peers
-            .get_mut(&place.endpoint)
-            .and_then(|peer| peer.connections.remove(&place.ticket));
-        if let Some(connection) = connection {
-            let lost = connection.open.into_keys();
-            self.failed
-                .extend(lost.map(|call| (call, lameduck_core::failover::Proof::Unknown)));
+        if let Some(peer) = self.peers.get_mut(&place.endpoint) {
+            peer.dialled.remove(&place.ticket);
+            if let Some(connection) = peer.connections.remove(&place.ticket) {
+                let lost = connection.open.into_keys();
+                self.failed
+                    .extend(lost.map(|call| (call, lameduck_core::failover::Proof::Unknown)));
+            }
         }
         self.inbox.push_back(Inner::Endpoint(
             place.endpoint,
@@ -202,7 +219,7 @@ impl Caller {
                 status,
                 marks,
             } => {
-                self.marks(place, marks);
+                self.marks(net, place, marks);
                 let input = watch::Input::Status { ticket: of, status };
                 self.inbox.push_back(Inner::Watch(endpoint, ticket, input));
             }
@@ -211,7 +228,7 @@ impl Caller {
                 self.inbox.push_back(Inner::Watch(endpoint, ticket, input));
             }
             Frame::Checked { ticket: of, marks } => {
-                self.marks(place, marks);
+                self.marks(net, place, marks);
                 let input = watch::Input::Checked { ticket: of };
                 self.inbox.push_back(Inner::Watch(endpoint, ticket, input));
             }
@@ -245,33 +262,39 @@ impl Caller {
         self.idle(net, place);
     }
 
-    /// What an answer says of its sender, believed for the life that is dialled.
-    pub(super) fn marks(&mut self, place: Place, marks: Marks) {
-        let Place { endpoint, .. } = place;
+    /// What an answer says of its sender; whether that is who was dialled here.
+    pub(super) fn marks(&mut self, net: &mut Net, place: Place, marks: Marks) -> bool {
+        let Place { endpoint, ticket } = place;
+        let life = marks.life;
         let Some(connection) = self.connection(place) else {
-            return;
+            return false;
         };
-        if connection.identity != Some(marks.life) {
-            connection.identity = Some(marks.life);
-            let life = marks.life;
-            let input = directory::Input::Identified {
-                endpoint,
-                life,
-                right_service: true,
-            };
-            self.inbox.push_back(Inner::Directory(input));
-        }
-        let Some(peer) = self.peers.get_mut(&endpoint) else {
-            return;
+        let named = connection.speaker.named(life);
+        let speaker = named.unwrap_or(connection.speaker);
+        connection.speaker = speaker;
+        let Some(peer) = self.peers.get(&endpoint) else {
+            return false;
         };
-        if marks.closing && !std::mem::replace(&mut peer.closing, true) {
-            let (incarnation, source) = (Incarnation::Life(marks.life), ClosingSource::Mark);
-            self.inbox
-                .push_back(Inner::Directory(directory::Input::Closing {
-                    incarnation,
-                    source,
-                }));
+        let (dialled, withheld) = (peer.incarnation, peer.withheld.is_some());
+        let mut at = At {
+            caller: self,
+            net,
+            endpoint,
+            connection: ticket,
+        };
+        if named.is_some_and(|speaker| speaker != Speaker::Several) {
+            statement::identified(&mut at, life, true);
         }
+        if !speaker.is_believed(life, dialled) {
+            return false;
+        }
+        if marks.closing && !(speaker.has_said_closing() && withheld) {
+            statement::said_closing(&mut at, Incarnation::Life(life));
+            if let Some(connection) = self.connection(place) {
+                connection.speaker = Speaker::closing(life);
+            }
+        }
+        true
     }
 
     /// A retired connection ends by itself once nothing is open on it.
@@ -331,9 +354,11 @@ impl Caller {
                     self.mirror.handle(net.now, input);
                     self.perform_mirror(net);
                 }
-                Inner::Directory(input) => {
-                    self.naive.hear(&input);
-                    self.directory.handle(net.now, input);
+                Inner::Directory(message) => {
+                    if let Message::Input(input) = &message {
+                        self.naive.hear(input);
+                    }
+                    self.directory.handle(net.now, message);
                     self.perform_directory(net, oracle);
                 }
                 Inner::Endpoint(id, input) => {

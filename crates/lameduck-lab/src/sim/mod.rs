@@ -2,8 +2,9 @@
 //!
 //! A world is made from a seed: servers, callers, a registry, a network that delays, loses and
 //! repeats, and an operator who rolls, holds, kills and pauses. Everything that decides is the
-//! production machine of `lameduck-core` (drain, session, mirror, directory, endpoint, watch, the
-//! store, attempts and budget); what is simulated is only what they act upon. Each world is judged
+//! production machine of `lameduck-core` (drain, conn, session, mirror, directory, endpoint, watch,
+//! the store, attempts and budget), and what their outputs do is the production mapping of
+//! `lameduck::effects`; what is simulated is only what they act upon. Each world is judged
 //! by an oracle (no call lost, none run twice, nobody chosen against better knowledge) and, once it
 //! has come to rest, by what must have come true (everybody found, everybody registered, nobody
 //! stuck). Where something is violated, the scenario is shrunk, and its timeline is printed; the
@@ -11,7 +12,8 @@
 
 mod call;
 mod caller;
-mod effects;
+mod hearing;
+mod leaving;
 mod net;
 mod operator;
 mod oracle;
@@ -19,6 +21,8 @@ mod process;
 mod reference;
 mod registry;
 pub mod scenario;
+mod served;
+mod view;
 mod wire;
 mod world;
 

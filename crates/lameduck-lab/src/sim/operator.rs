@@ -21,13 +21,7 @@ const NOTICED: Duration = Duration::from_millis(100);
 impl World {
     pub(super) fn start(&mut self, slot: usize) {
         let id = self.processes.len();
-        let process = Process::start(
-            id,
-            slot,
-            self.scenario.flaw,
-            &mut self.net,
-            &mut self.oracle,
-        );
+        let process = Process::start(id, slot, self.scenario.flaw, &mut self.net);
         self.lives[slot].push(process.life());
         self.processes.push(process);
         self.slots[slot] = id;
@@ -79,12 +73,12 @@ impl World {
             Act::Roll { slot } => {
                 let id = self.slots[slot];
                 oracle.drains += 1;
-                self.processes[id].stop(net, oracle);
+                self.processes[id].stop(net);
                 id
             }
             Act::Hold { slot, length } => {
                 let id = self.slots[slot];
-                self.processes[id].hold(net, oracle);
+                self.processes[id].hold(net);
                 net.after(length, Due::Resume { process: id });
                 id
             }

@@ -1,13 +1,15 @@
 //! One server process of a simulated world: the production machines of leaving and of registering,
 //! and as much of a server as they act upon.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use lameduck::effects::connection::Orders;
+use lameduck::effects::leaving;
+use lameduck_core::conn::{self, Protocol};
 use lameduck_core::drain::{self, Drain, Plan, Reason, Report};
 use lameduck_core::event::Phase;
 use lameduck_core::instance::{BootId, Life, State};
-use lameduck_core::limits;
 use lameduck_core::machine::{Machine, Ticket, earliest};
 use lameduck_core::registry::{ErrorClass, RegistryError, Want};
 use lameduck_core::rng::Rng;
@@ -15,54 +17,48 @@ use lameduck_core::session::{self, LeaseId, Session};
 use lameduck_core::time::Timestamp;
 use lameduck_core::watch::{Ended, Status};
 
+use super::leaving::Leaving;
 use super::net::Net;
 use super::oracle::Oracle;
 use super::scenario::Flaw;
-use super::wire::{Ask, CallId, ConnId, Due, Frame, Marks, Node, Record, Step, Tell};
-
-/// One accepted connection.
-#[derive(Default)]
-struct Connection {
-    told: bool,
-    last_told: bool,
-    last_stream: u64,
-    calls: BTreeSet<CallId>,
-    watches: BTreeSet<Ticket>,
-}
+use super::served::Connection;
+use super::wire::{Ask, CallId, ConnId, Due, Frame, Marks, Node, Record, Tell};
 
 /// The process.
 pub(super) struct Process {
-    id: usize,
+    pub(super) id: usize,
     pub(super) slot: usize,
     pub(super) drain: Drain,
-    session: Session,
+    pub(super) session: Session,
+    pub(super) life: Life,
     pub(super) alive: bool,
     pub(super) paused_until: Timestamp,
     pub(super) serving_since: Option<Timestamp>,
     pub(super) listening: bool,
-    gate_open: bool,
-    watches_open: bool,
-    closing: bool,
-    ready: bool,
-    admitted: u64,
-    running: BTreeMap<CallId, ConnId>,
-    connections: BTreeMap<ConnId, Connection>,
-    want: Option<(Want, Ticket)>,
-    all_told: Option<Ticket>,
-    idle: Option<Ticket>,
-    gone_told: bool,
+    pub(super) gate_open: bool,
+    pub(super) watches_open: bool,
+    pub(super) closing: bool,
+    pub(super) ready: bool,
+    pub(super) admitted: u64,
+    pub(super) running: BTreeMap<CallId, ConnId>,
+    pub(super) connections: BTreeMap<ConnId, Connection>,
+    /// How many were ever accepted: each has a number.
+    pub(super) accepted: u64,
+    pub(super) orders: Orders,
+    /// What the drain is told next.
+    pub(super) inputs: VecDeque<drain::Input>,
+    pub(super) reached: Option<Want>,
+    // What it is asked to tell the drain, once it is so.
+    pub(super) want: Option<(Want, Ticket)>,
+    pub(super) all_told: Option<Ticket>,
+    pub(super) idle: Option<Ticket>,
+    pub(super) gone_told: bool,
     pub(super) report: Option<Report>,
-    flaw: Option<Flaw>,
+    pub(super) flaw: Option<Flaw>,
 }
 
 impl Process {
-    pub(super) fn start(
-        id: usize,
-        slot: usize,
-        flaw: Option<Flaw>,
-        net: &mut Net,
-        oracle: &mut Oracle,
-    ) -> Self {
+    pub(super) fn start(id: usize, slot: usize, flaw: Option<Flaw>, net: &mut Net) -> Self {
         let bits = u128::from(net.rng.next_u64()) << 64 | u128::from(net.rng.next_u64());
         let life = Life::first(BootId::from_bits(bits));
         let plan = Plan {
@@ -73,6 +69,7 @@ impl Process {
             id,
             slot,
             drain: Drain::new(plan, life),
+            life,
             session: Session::new(Rng::from_seed(net.rng.next_u64())),
             alive: true,
             paused_until: Timestamp::ZERO,
@@ -85,6 +82,10 @@ impl Process {
             admitted: 0,
             running: BTreeMap::new(),
             connections: BTreeMap::new(),
+            accepted: 0,
+            orders: Orders::default(),
+            inputs: VecDeque::new(),
+            reached: None,
             want: None,
             all_told: None,
             idle: None,
@@ -93,12 +94,12 @@ impl Process {
             flaw,
         };
         net.note(format_args!("process {id} starts at slot {slot} as {life}"));
-        process.drain(net, oracle, drain::Input::Started);
+        process.tell_drain(net, drain::Input::Started);
         process
     }
 
     pub(super) const fn life(&self) -> Life {
-        self.drain.life()
+        self.life
     }
 
     pub(super) const fn is_serving(&self) -> bool {
@@ -109,14 +110,14 @@ impl Process {
         Node::Process(self.id)
     }
 
-    fn marks(&self) -> Marks {
+    pub(super) fn marks(&self) -> Marks {
         Marks {
             life: self.life(),
             closing: self.closing,
         }
     }
 
-    fn status(&self) -> Status {
+    pub(super) fn status(&self) -> Status {
         if self.ready {
             Status::Serving
         } else {
@@ -126,17 +127,17 @@ impl Process {
 
     // --- what happens to it ---
 
-    pub(super) fn stop(&mut self, net: &mut Net, oracle: &mut Oracle) {
+    pub(super) fn stop(&mut self, net: &mut Net) {
         let begin = drain::Input::Begin(drain::Command(0), Reason::Sigterm);
-        self.drain(net, oracle, begin);
+        self.tell_drain(net, begin);
     }
 
-    pub(super) fn hold(&mut self, net: &mut Net, oracle: &mut Oracle) {
-        self.drain(net, oracle, drain::Input::Hold(drain::Command(0)));
+    pub(super) fn hold(&mut self, net: &mut Net) {
+        self.tell_drain(net, drain::Input::Hold(drain::Command(0)));
     }
 
-    pub(super) fn resume(&mut self, net: &mut Net, oracle: &mut Oracle) {
-        self.drain(net, oracle, drain::Input::Resume(drain::Command(0)));
+    pub(super) fn resume(&mut self, net: &mut Net) {
+        self.tell_drain(net, drain::Input::Resume(drain::Command(0)));
     }
 
     pub(super) fn kill(&mut self, net: &mut Net) {
@@ -152,21 +153,27 @@ impl Process {
         }
     }
 
-    fn end_connections(&mut self, net: &mut Net) {
+    pub(super) fn end_connections(&mut self, net: &mut Net) {
         for conn in std::mem::take(&mut self.connections).into_keys() {
             net.gone(conn, false);
         }
     }
 
-    pub(super) fn accept(&mut self, conn: ConnId) {
-        self.connections.insert(conn, Connection::default());
+    pub(super) fn accept(&mut self, net: &mut Net, conn: ConnId) {
+        let connection = Connection::new(net.now, self.accepted);
+        self.accepted += 1;
+        self.connections.insert(conn, connection);
+        // The preface comes with the dial.
+        self.tell_connection(net, conn, conn::Input::Spoken(Protocol::Http2));
+        self.obey(net);
+        self.run(net);
     }
 
-    pub(super) fn gone(&mut self, net: &mut Net, oracle: &mut Oracle, conn: ConnId) {
+    pub(super) fn gone(&mut self, net: &mut Net, conn: ConnId) {
         if self.connections.remove(&conn).is_some() {
             // Handlers of a connection that is gone are dropped.
             self.running.retain(|_, at| *at != conn);
-            self.settle(net, oracle);
+            self.run(net);
         }
     }
 
@@ -206,10 +213,13 @@ impl Process {
             Frame::Request { call, stream, work } => {
                 self.request(net, oracle, conn, (call, stream, work));
             }
-            Frame::Pong if connection.told => self.last_go_away(net, conn),
+            Frame::Pong => {
+                connection.pong(net, conn);
+                self.perform_connection(net, conn);
+            }
             _ => {}
         }
-        self.settle(net, oracle);
+        self.run(net);
     }
 
     fn request(
@@ -245,7 +255,7 @@ impl Process {
         );
     }
 
-    pub(super) fn finish(&mut self, net: &mut Net, oracle: &mut Oracle, call: CallId) {
+    pub(super) fn finish(&mut self, net: &mut Net, call: CallId) {
         let Some(conn) = self.running.remove(&call) else {
             return;
         };
@@ -254,7 +264,7 @@ impl Process {
             let marks = self.marks();
             net.frame(conn, false, Frame::Answer { call, marks });
         }
-        self.settle(net, oracle);
+        self.run(net);
     }
 
     pub(super) fn tell(&mut self, net: &mut Net, ticket: Ticket, tell: Tell) {
@@ -273,249 +283,130 @@ impl Process {
                 error: away(),
             },
         };
-        self.session(net, input);
-    }
-
-    pub(super) fn step(&mut self, net: &mut Net, oracle: &mut Oracle, step: Step) {
-        let input = match step {
-            Step::ListenerClosed(ticket) => drain::Input::ListenerClosed(ticket),
-            Step::HookDone(ticket) => drain::Input::HookDone(ticket, Ok(())),
-            Step::Deregistered(ticket) => drain::Input::Deregistered(ticket, Ok(())),
-        };
-        self.drain(net, oracle, input);
-        self.settle(net, oracle);
-    }
-
-    pub(super) fn force_final(&mut self, net: &mut Net, oracle: &mut Oracle, ticket: Ticket) {
-        if self.all_told == Some(ticket) {
-            let waiting: Vec<ConnId> = self.connections.keys().copied().collect();
-            for conn in waiting {
-                self.last_go_away(net, conn);
-            }
-            self.settle(net, oracle);
-        }
-    }
-
-    pub(super) fn tell_to_go(&mut self, net: &mut Net, conn: ConnId) {
-        if let Some(connection) = self.connections.get_mut(&conn)
-            && !std::mem::replace(&mut connection.told, true)
-        {
-            net.frame(conn, false, Frame::GoAway);
-        }
-    }
-
-    fn last_go_away(&mut self, net: &mut Net, conn: ConnId) {
-        let Some(connection) = self.connections.get_mut(&conn) else {
-            return;
-        };
-        if !std::mem::replace(&mut connection.last_told, true) {
-            net.frame(
-                conn,
-                false,
-                Frame::FinalGoAway {
-                    last: connection.last_stream,
-                },
-            );
-        }
+        self.tell_session(net, input);
+        self.run(net);
     }
 
     // --- its machines ---
 
     pub(super) fn deadline(&self) -> Option<Timestamp> {
-        earliest(self.drain.deadline(), self.session.deadline()).map(|(at, _)| at)
+        let mut least = earliest(self.drain.deadline(), self.session.deadline());
+        for connection in self.connections.values() {
+            least = earliest(least, connection.machine.deadline());
+        }
+        least.map(|(at, _)| at)
     }
 
-    pub(super) fn wake(&mut self, net: &mut Net, oracle: &mut Oracle) {
+    pub(super) fn wake(&mut self, net: &mut Net) {
         self.drain.handle_timeout(net.now);
-        self.perform_drain(net, oracle);
+        self.perform_drain(net);
         self.session.handle_timeout(net.now);
         self.perform_session(net);
-        self.settle(net, oracle);
+        let all: Vec<ConnId> = self.connections.keys().copied().collect();
+        for conn in all {
+            if let Some(connection) = self.connections.get_mut(&conn) {
+                connection.machine.handle_timeout(net.now);
+            }
+            self.perform_connection(net, conn);
+        }
+        self.run(net);
     }
 
-    fn drain(&mut self, net: &mut Net, oracle: &mut Oracle, input: drain::Input) {
-        self.drain.handle(net.now, input);
-        self.perform_drain(net, oracle);
+    fn tell_drain(&mut self, net: &mut Net, input: drain::Input) {
+        self.inputs.push_back(input);
+        self.run(net);
     }
 
-    fn session(&mut self, net: &mut Net, input: session::Input) {
+    /// Until nothing is left to be told: one input, all its outputs, the next input.
+    fn run(&mut self, net: &mut Net) {
+        loop {
+            self.settle(net);
+            let Some(input) = self.inputs.pop_front() else {
+                return;
+            };
+            self.drain.handle(net.now, input);
+            self.perform_drain(net);
+        }
+    }
+
+    fn perform_drain(&mut self, net: &mut Net) {
+        while let Some(output) = self.drain.poll() {
+            if !matches!(output, drain::Output::Sample) {
+                net.note(format_args!("process {}: {output:?}", self.id));
+            }
+            let mut edge = Leaving { process: self, net };
+            if leaving::perform(&mut edge, output).is_break() {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn tell_session(&mut self, net: &mut Net, input: session::Input) {
         self.session.handle(net.now, input);
         self.perform_session(net);
     }
 
-    fn perform_drain(&mut self, net: &mut Net, oracle: &mut Oracle) {
-        loop {
-            let mut sample = false;
-            while let Some(output) = self.drain.poll() {
-                if matches!(output, drain::Output::Sample) {
-                    sample = true;
-                    continue;
-                }
-                net.note(format_args!("process {}: {output:?}", self.id));
-                self.perform(net, oracle, output);
-            }
-            if !sample {
-                return;
-            }
-            let (admitted, in_flight) = (self.admitted, self.running.len() as u64);
-            self.drain.handle(
-                net.now,
-                drain::Input::Sampled {
-                    admitted,
-                    in_flight,
-                },
-            );
+    pub(super) fn tell_connection(&mut self, net: &mut Net, id: ConnId, input: conn::Input) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.machine.handle(net.now, input);
+            self.perform_connection(net, id);
         }
     }
 
-    fn perform(&mut self, net: &mut Net, oracle: &mut Oracle, output: drain::Output) {
-        match output {
-            drain::Output::Enter(Phase::Serving) => self.serving_since = Some(net.now),
-            drain::Output::Enter(_) => self.serving_since = None,
-            drain::Output::Want(want, ticket) => {
-                self.want = (!matches!(want, Want::Present { .. })).then_some((want, ticket));
-                self.session(net, session::Input::Want(want));
-            }
-            drain::Output::Ready => self.set_ready(net, true),
-            drain::Output::Unready => self.set_ready(net, false),
-            drain::Output::Announce => {
-                self.closing = true;
-                if self.flaw == Some(Flaw::DropsAtAnnouncement) {
-                    self.cut(net, oracle);
-                }
-            }
-            drain::Output::Unmark(_) => self.closing = self.flaw == Some(Flaw::StaysMarked),
-            drain::Output::GoAwayExisting { pace } => self.go_away_existing(net, pace),
-            drain::Output::CloseListener(ticket) => {
-                self.listening = false;
-                let step = Step::ListenerClosed(ticket);
-                net.after(
-                    Duration::ZERO,
-                    Due::Step {
-                        process: self.id,
-                        step,
-                    },
-                );
-            }
-            drain::Output::GoAwayAll(ticket) => {
-                self.go_away_existing(net, Duration::ZERO);
-                self.all_told = Some(ticket);
-                let force = Due::ForceFinal {
-                    process: self.id,
-                    ticket,
-                };
-                net.after(limits::FINAL_GOAWAY_MAX, force);
-            }
-            drain::Output::CloseGate => self.gate_open = false,
-            drain::Output::EndWatches => self.end_watches(net),
-            drain::Output::AwaitInFlight(ticket) => self.idle = Some(ticket),
-            drain::Output::Cut => self.cut(net, oracle),
-            drain::Output::RunHook(_, ticket) => {
-                let step = Step::HookDone(ticket);
-                net.after(
-                    Duration::ZERO,
-                    Due::Step {
-                        process: self.id,
-                        step,
-                    },
-                );
-            }
-            drain::Output::Done(report) => {
-                self.alive = false;
-                self.end_connections(net);
-                self.report = Some(report);
-            }
-            drain::Output::Answer(..) | drain::Output::Stopping | drain::Output::Sample => {}
-        }
-    }
-
-    fn set_ready(&mut self, net: &mut Net, ready: bool) {
-        self.ready = ready;
-        // Marks follow the announcement, which comes after this.
-        let (marks, status) = (self.marks(), self.status());
-        for (conn, connection) in &self.connections {
-            for ticket in &connection.watches {
-                net.frame(
-                    *conn,
-                    false,
-                    Frame::Status {
-                        ticket: *ticket,
-                        status,
-                        marks,
-                    },
-                );
+    /// Has every connection read the orders.
+    pub(super) fn obey(&mut self, net: &mut Net) {
+        let numbers = self.connections.iter();
+        let numbers: Vec<(ConnId, u64)> = numbers.map(|(id, one)| (*id, one.number)).collect();
+        for (id, number) in numbers {
+            for input in self.orders.inputs(number) {
+                self.tell_connection(net, id, input);
             }
         }
     }
 
-    fn go_away_existing(&mut self, net: &mut Net, pace: Duration) {
-        let existing: Vec<ConnId> = self.connections.keys().copied().collect();
-        for (position, conn) in existing.iter().enumerate() {
-            let pause = pace * position as u32 / existing.len() as u32;
-            net.after(
-                pause,
-                Due::TellToGo {
-                    process: self.id,
-                    conn: *conn,
-                },
-            );
+    fn perform_connection(&mut self, net: &mut Net, id: ConnId) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        connection.perform(net, id);
+        for call in std::mem::take(&mut connection.ended) {
+            self.running.remove(&call);
         }
-    }
-
-    fn end_watches(&mut self, net: &mut Net) {
-        self.watches_open = false;
-        for (conn, connection) in &mut self.connections {
-            for ticket in std::mem::take(&mut connection.watches) {
-                net.frame(
-                    *conn,
-                    false,
-                    Frame::WatchEnded {
-                        ticket,
-                        how: Ended::ByPeer,
-                    },
-                );
-            }
+        if connection.over {
+            self.running.retain(|_, at| *at != id);
+            self.connections.remove(&id);
+            net.gone(id, false);
         }
-    }
-
-    fn cut(&mut self, net: &mut Net, oracle: &mut Oracle) {
-        let abandoned = self.running.len() as u64;
-        for (call, conn) in std::mem::take(&mut self.running) {
-            net.frame(conn, false, Frame::Reset { call });
-        }
-        self.end_connections(net);
-        self.drain(net, oracle, drain::Input::WasCut { abandoned });
     }
 
     /// Tells the drain what has become true.
-    fn settle(&mut self, net: &mut Net, oracle: &mut Oracle) {
-        if self.all_told.is_some()
-            && self.connections.values().all(|one| one.last_told)
+    fn settle(&mut self, net: &mut Net) {
+        let idle = self.connections.iter().filter(|(_, one)| one.is_done());
+        let idle: Vec<ConnId> = idle.map(|(id, _)| *id).collect();
+        for id in idle {
+            self.connections.remove(&id);
+            net.gone(id, false);
+        }
+        if let Some((want, ticket)) = self.want
+            && self.reached == Some(want)
+        {
+            self.want = None;
+            self.inputs
+                .push_back(drain::Input::Deregistered(ticket, Ok(())));
+        }
+        if self.connections.values().all(|one| one.settled)
             && let Some(ticket) = self.all_told.take()
         {
-            self.drain(net, oracle, drain::Input::FinalGoAways(ticket));
+            self.inputs.push_back(drain::Input::FinalGoAways(ticket));
         }
-        if self.idle.is_some()
-            && self.running.is_empty()
+        if self.running.is_empty()
             && let Some(ticket) = self.idle.take()
         {
-            self.drain(net, oracle, drain::Input::InFlightZero(ticket));
-        }
-        let over =
-            |one: &Connection| one.last_told && one.calls.is_empty() && one.watches.is_empty();
-        let ended: Vec<ConnId> = self
-            .connections
-            .iter()
-            .filter(|(_, one)| over(one))
-            .map(|(conn, _)| *conn)
-            .collect();
-        for conn in ended {
-            self.connections.remove(&conn);
-            net.gone(conn, false);
+            self.inputs.push_back(drain::Input::InFlightZero(ticket));
         }
         let all_gone = !self.listening && self.connections.is_empty() && self.alive;
         if all_gone && !std::mem::replace(&mut self.gone_told, true) {
-            self.drain(net, oracle, drain::Input::ConnectionsGone);
+            self.inputs.push_back(drain::Input::ConnectionsGone);
         }
     }
 
@@ -567,19 +458,7 @@ impl Process {
                     (ticket, Ask::Revoke { lease: lease.0 })
                 }
                 session::Output::Status(status) => {
-                    if let Some((want, ticket)) = self.want
-                        && status.reached == Some(want)
-                    {
-                        self.want = None;
-                        let step = Step::Deregistered(ticket);
-                        net.after(
-                            Duration::ZERO,
-                            Due::Step {
-                                process: self.id,
-                                step,
-                            },
-                        );
-                    }
+                    self.reached = status.reached;
                     continue;
                 }
             };

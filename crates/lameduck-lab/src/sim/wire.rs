@@ -173,18 +173,6 @@ pub(super) enum Due {
         process: usize,
         call: CallId,
     },
-    TellToGo {
-        process: usize,
-        conn: ConnId,
-    },
-    ForceFinal {
-        process: usize,
-        ticket: Ticket,
-    },
-    Step {
-        process: usize,
-        step: Step,
-    },
     NewCall {
         caller: usize,
     },
@@ -206,12 +194,4 @@ pub(super) enum Due {
         process: usize,
     },
     RegistryBack,
-}
-
-/// A completion that a process tells itself at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    ListenerClosed(Ticket),
-    HookDone(Ticket),
-    Deregistered(Ticket),
 }

@@ -202,7 +202,7 @@ impl World {
                 });
             }
             Due::GoneAtServer { conn } => {
-                self.on_server(conn, |process, net, oracle| process.gone(net, oracle, conn));
+                self.on_server(conn, |process, net, _| process.gone(net, conn));
             }
             Due::Wake { node } => self.wake(node),
             Due::NewCall { caller } => self.new_call(caller),
@@ -217,26 +217,14 @@ impl World {
     }
 
     fn step_process(&mut self, due: Due) {
-        let (net, oracle) = (&mut self.net, &mut self.oracle);
+        let net = &mut self.net;
         let id = match due {
             Due::Finish { process, call } => {
-                self.processes[process].finish(net, oracle, call);
-                process
-            }
-            Due::TellToGo { process, conn } => {
-                self.processes[process].tell_to_go(net, conn);
-                process
-            }
-            Due::ForceFinal { process, ticket } => {
-                self.processes[process].force_final(net, oracle, ticket);
-                process
-            }
-            Due::Step { process, step } => {
-                self.processes[process].step(net, oracle, step);
+                self.processes[process].finish(net, call);
                 process
             }
             Due::Resume { process } => {
-                self.processes[process].resume(net, oracle);
+                self.processes[process].resume(net);
                 process
             }
             _ => return,
@@ -255,9 +243,6 @@ impl World {
                 node: Node::Process(process),
             }
             | Due::Finish { process, .. }
-            | Due::TellToGo { process, .. }
-            | Due::ForceFinal { process, .. }
-            | Due::Step { process, .. }
             | Due::Resume { process } => Some(*process),
             Due::ToServer { conn, .. } | Due::GoneAtServer { conn } => {
                 self.links.get(conn).and_then(|link| link.process)
@@ -313,9 +298,12 @@ impl World {
         let ok = accepts.alive && accepts.listening;
         if ok {
             link.process = Some(process);
-            self.processes[process].accept(conn);
+            self.processes[process].accept(&mut self.net, conn);
         }
         self.net.send(Due::Dialled { conn, ok });
+        if ok {
+            self.after(Node::Process(process));
+        }
     }
 
     fn new_call(&mut self, caller: usize) {
@@ -429,7 +417,7 @@ impl World {
         self.woken.remove(&node);
         match node {
             Node::Process(process) if self.processes[process].alive => {
-                self.processes[process].wake(&mut self.net, &mut self.oracle);
+                self.processes[process].wake(&mut self.net);
             }
             Node::Process(_) => return,
             Node::Caller(caller) => self.callers[caller].wake(&mut self.net, &mut self.oracle),
