@@ -10,8 +10,8 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use lameduck_core::conn::Protocol;
 use lameduck_core::limits::{
-    HEADER_BYTES_MAX, HTTP1_IDLE_MAX, SERVER_GIVEN_UP_MAX, SERVER_PING_INTERVAL, SERVER_PING_MAX,
-    SERVER_RESETS_MAX, SERVER_STREAMS_MAX, WINDOW_BYTES,
+    HEADER_BYTES_MAX, HTTP1_IDLE_MAX, SEND_BYTES_MAX, SERVER_GIVEN_UP_MAX, SERVER_PING_INTERVAL,
+    SERVER_PING_MAX, SERVER_RESETS_MAX, SERVER_STREAMS_MAX, WINDOW_BYTES,
 };
 
 use super::io::Io;
@@ -127,6 +127,7 @@ fn http2_builder(streams: Streams) -> http2::Builder<Streams> {
         .max_header_list_size(HEADER_BYTES_MAX)
         .max_local_error_reset_streams(SERVER_RESETS_MAX)
         .max_pending_accept_reset_streams(SERVER_GIVEN_UP_MAX)
+        .max_send_buf_size(SEND_BYTES_MAX)
         .keep_alive_interval(SERVER_PING_INTERVAL)
         .keep_alive_timeout(SERVER_PING_MAX);
     builder

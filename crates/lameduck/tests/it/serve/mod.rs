@@ -9,3 +9,4 @@ mod permits;
 mod plain;
 mod refuse;
 pub mod start;
+mod unread;
