@@ -79,6 +79,21 @@ pub enum Event {
         /// Where.
         address: Address,
     },
+    /// A serving process takes no further connections for now: those that come wait in the kernel's
+    /// queue. Said once, however often it is tried meanwhile.
+    AcceptPaused {
+        /// Where.
+        address: Address,
+        /// Why: what the system says, or which bound is reached.
+        why: String,
+    },
+    /// It takes connections again, and has for [`limits::ACCEPT_SETTLED`](crate::limits::ACCEPT_SETTLED).
+    AcceptResumed {
+        /// Where.
+        address: Address,
+        /// Since the pause was said.
+        after: Duration,
+    },
     /// A registry confirmed a wanted state, or failed to.
     Registration {
         /// Which registry, as its target says.

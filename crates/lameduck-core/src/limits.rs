@@ -81,6 +81,14 @@ pub const SERVER_GIVEN_UP_MAX: usize = 1024;
 /// Connections open at once; further ones wait in the kernel's queue. Far below usual
 /// descriptor limits (1,024 soft on old systems is raised by every service manager).
 pub const CONNECTIONS_MAX: usize = 20_000;
+/// Pause after an accept that failed for want of descriptors or memory: the next one would fail too.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Accepting counts as resumed once it has gone on for this long: each connection that ends frees one
+/// descriptor for a moment, and nobody wants two lines about each.
+pub const ACCEPT_SETTLED: Duration = Duration::from_secs(1);
+/// Closing the listener waits this long for descriptors, where connections wait that cannot be taken:
+/// requests that just end free some. Half of what closing the listener may take.
+pub const ACCEPT_LAST_MAX: Duration = Duration::from_millis(500);
 /// HTTP/2 keep-alive PING, and TCP keep-alive probe, after this long without a byte: frees peers that
 /// died silently, and on HTTP/1.1 those that hung up while their handler worked.
 pub const SERVER_PING_INTERVAL: Duration = Duration::from_secs(30);

@@ -61,6 +61,14 @@ fn log(event: &Event) {
             let services: Vec<&str> = services.iter().map(ServiceName::as_str).collect();
             info!(services = services.join(","), %address, "listening");
         }
+        Event::AcceptPaused { address, why } => warn!(
+            %address,
+            %why,
+            "no connection is accepted for now: new ones wait in the kernel's queue"
+        ),
+        Event::AcceptResumed { address, after } => {
+            info!(%address, ?after, "connections are accepted again");
+        }
         Event::Registration {
             registry,
             want,

@@ -248,6 +248,7 @@ impl Builder {
             .life(life)
             .services(self.services.clone())
             .listener(parts.listener)
+            .events(parts.events.clone())
             .router(routes::join(self.router, self.grpc, shown))
             .build()
             .map_err(|source| BuildError::Bind {

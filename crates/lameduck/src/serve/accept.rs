@@ -1,24 +1,24 @@
 //! The listener, and the loop that takes connections from it.
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use lameduck_core::instance::Life;
-use lameduck_core::limits::{CONNECTIONS_MAX, LISTEN_BACKLOG};
+use lameduck_core::limits::{ACCEPT_LAST_MAX, ACCEPT_PAUSE, CONNECTIONS_MAX, LISTEN_BACKLOG};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::connection::serve;
 use super::control::Control;
+use super::pause::Pause;
 use super::shared::{Listening, Shared};
 use crate::cell::gate::Gate;
-
-/// Pause after an accept that failed for want of descriptors or memory: the next one would fail too.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+use crate::observe::Events;
 
 /// A listener with a backlog that survives a burst of connects: std's 128 overflow, and each overflow
 /// is a second's delay for a client. Port 0 takes any free port. Needs no runtime.
@@ -46,6 +46,7 @@ pub struct ServerBuilder {
     services: Vec<String>,
     listener: Option<TcpListener>,
     router: Router,
+    events: Events,
 }
 
 impl ServerBuilder {
@@ -84,6 +85,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Who hears of accepting that does not go on. The log alone if nobody is given.
+    #[must_use]
+    pub(crate) fn events(mut self, events: Events) -> Self {
+        self.events = events;
+        self
+    }
+
     /// The server, which accepts nothing before it is [run](Server::run). Needs no runtime.
     ///
     /// # Errors
@@ -100,6 +108,7 @@ impl ServerBuilder {
             local_addr: listener.local_addr()?,
             listener,
             router: self.router,
+            events: self.events,
             shared: Arc::new(Shared::new(
                 self.gate.unwrap_or_default(),
                 life,
@@ -114,6 +123,7 @@ pub struct Server {
     listener: TcpListener,
     local_addr: SocketAddr,
     router: Router,
+    events: Events,
     shared: Arc<Shared>,
 }
 
@@ -149,6 +159,7 @@ impl Server {
                 router: &self.router,
                 shared: &self.shared,
                 tasks: &mut tasks,
+                pause: Pause::new(self.events, self.local_addr),
             };
             accepting.run(listener).await;
         }
@@ -171,6 +182,7 @@ struct Accepting<'a> {
     router: &'a Router,
     shared: &'a Arc<Shared>,
     tasks: &'a mut JoinSet<()>,
+    pause: Pause,
 }
 
 impl Accepting<'_> {
@@ -178,25 +190,38 @@ impl Accepting<'_> {
         let mut listening = self.shared.listening.subscribe();
         while *listening.borrow_and_update() == Listening::Open {
             let room = self.tasks.len() < CONNECTIONS_MAX;
+            let settled = if room {
+                self.pause.settles()
+            } else {
+                self.pause.begin(&Full);
+                None
+            };
             tokio::select! {
                 accepted = listener.accept(), if room => match accepted {
                     Ok((stream, _)) => self.spawn(stream),
                     Err(error) if is_of_one_connection(&error) => {}
-                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                    Err(error) => {
+                        self.pause.begin(&error);
+                        sleep(ACCEPT_PAUSE).await;
+                    }
                 },
                 Some(_) = self.tasks.join_next() => {}
                 _ = listening.changed() => {}
+                () = sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
+                    self.pause.end();
+                }
             }
         }
-        self.run_dry(listener);
+        self.run_dry(listener).await;
     }
 
     /// Takes every connection that the kernel has completed: closing the listener would reset them.
     /// Not by tokio's accept, whose "would block" is the reactor's opinion.
-    fn run_dry(&mut self, listener: tokio::net::TcpListener) {
+    async fn run_dry(&mut self, listener: tokio::net::TcpListener) {
         let Ok(listener) = listener.into_std() else {
             return;
         };
+        let end = Instant::now() + ACCEPT_LAST_MAX;
         // The queue, and as many again that come meanwhile: a flood must not keep it open.
         for _ in 0..2 * LISTEN_BACKLOG {
             match listener.accept() {
@@ -209,7 +234,15 @@ impl Accepting<'_> {
                     }
                 }
                 Err(error) if is_of_one_connection(&error) => {}
-                Err(_) => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    self.pause.begin(&error);
+                    if Instant::now() >= end {
+                        return;
+                    }
+                    sleep(ACCEPT_PAUSE).await;
+                    while self.tasks.try_join_next().is_some() {}
+                }
             }
         }
     }
@@ -218,6 +251,18 @@ impl Accepting<'_> {
         if let Some(serving) = serve(stream, Arc::clone(self.shared), self.router.clone()) {
             self.tasks.spawn(serving);
         }
+    }
+}
+
+/// Why no connection is accepted where there is no room for one.
+struct Full;
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{CONNECTIONS_MAX} connections are open, which is the bound"
+        )
     }
 }
 

@@ -38,6 +38,7 @@ mod connection;
 mod control;
 mod http;
 mod io;
+mod pause;
 mod peer;
 mod refuse;
 mod service;

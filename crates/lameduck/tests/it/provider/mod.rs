@@ -1,5 +1,6 @@
 //! A provider from build to report.
 
+mod descriptors;
 mod leaving;
 mod routes;
 mod signals;

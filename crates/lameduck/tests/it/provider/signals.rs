@@ -49,6 +49,7 @@ fn child() {
     let code = runtime.block_on(async {
         let server = match role.as_str() {
             "stuck, on a budget" => server().budget(BUDGET),
+            "short of descriptors" => super::descriptors::watched(server()),
             _ => server(),
         };
         let provider = server.build().expect("it builds");
@@ -59,6 +60,11 @@ fn child() {
         let handle = provider.handle();
         let serving = handle.serving();
         let running = tokio::spawn(provider.run());
+        if role == "short of descriptors" {
+            serving.await;
+            super::descriptors::limit();
+            return running.await.expect("no panic").exit_code();
+        }
         if role.starts_with("stuck") {
             serving.await;
             // The one worker does nothing else from here on.
@@ -158,7 +164,9 @@ pub struct Ended {
     pub status: ExitStatus,
     pub took: Duration,
     /// What it said to the registry.
-    registry: Vec<String>,
+    pub registry: Vec<String>,
+    /// What it said of its listener.
+    pub listener: Vec<String>,
     built: bool,
     pub error: String,
 }
@@ -208,7 +216,7 @@ impl Process {
     }
 
     /// Starts it and waits until it serves; gives a connection with a request in flight too.
-    async fn serving(role: &str) -> (Self, TcpStream) {
+    pub async fn serving(role: &str) -> (Self, TcpStream) {
         let mut process = Self::start(role);
         let address = process.line("built ").await;
         process.line("registry present").await;
@@ -238,11 +246,16 @@ impl Process {
         let mut error = String::new();
         let mut pipe = self.child.stderr.take().expect("piped");
         within(pipe.read_to_string(&mut error)).await.expect("text");
-        let said = |line: &String| line.strip_prefix("registry ").map(str::to_owned);
+        let said = |begin| {
+            let lines = self.seen.iter();
+            let rest = lines.filter_map(|line| line.strip_prefix(begin));
+            rest.map(str::to_owned).collect()
+        };
         Ended {
             status,
             took,
-            registry: self.seen.iter().filter_map(said).collect(),
+            registry: said("registry "),
+            listener: said("listener "),
             built: self.seen.iter().any(|line| line.starts_with("built ")),
             error,
         }
