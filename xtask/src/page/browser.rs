@@ -52,6 +52,8 @@ pub struct Said {
     pub complaints: Vec<String>,
     /// What it asked for, beside itself.
     pub requests: Vec<String>,
+    /// Loads that came to their end, by their names.
+    loaded: Vec<Value>,
 }
 
 impl Browser {
@@ -94,6 +96,7 @@ impl Browser {
         for domain in ["Page", "Runtime", "Log", "Network"] {
             self.ask(&format!("{domain}.enable"), json!({}))?;
         }
+        self.ask("Page.setLifecycleEventsEnabled", json!({"enabled": true}))?;
         Ok(())
     }
 
@@ -101,12 +104,15 @@ impl Browser {
     pub fn open(&mut self, file: &Path) -> Result<Said, Failure> {
         self.said = Said::default();
         let url = format!("file://{}", file.canonicalize()?.display());
-        let opened = self.ask("Page.navigate", json!({"url": url}))?;
+        let mut opened = self.ask("Page.navigate", json!({"url": url}))?;
         if let Some(error) = opened["errorText"].as_str() {
             return Err(Failure(format!("{url}: {error}")));
         }
-        let end = Instant::now() + ANSWER_MAX;
-        while self.event(end)? != "Page.loadEventFired" {}
+        let (end, loaded) = (Instant::now() + ANSWER_MAX, opened["loaderId"].take());
+        while !self.said.loaded.contains(&loaded) {
+            let message = self.message(end)?;
+            self.said.hear(&message);
+        }
         // Whatever the page still had to say stands in the pipe before this answer.
         self.evaluate("0")?;
         self.said.requests.retain(|request| *request != url);
@@ -175,13 +181,6 @@ impl Browser {
         }
     }
 
-    /// The name of the next event.
-    fn event(&mut self, end: Instant) -> Result<String, Failure> {
-        let message = self.message(end)?;
-        self.said.hear(&message);
-        Ok(text(&message["method"]).to_owned())
-    }
-
     fn message(&mut self, end: Instant) -> Result<Value, Failure> {
         let left = end.saturating_duration_since(Instant::now());
         let message = self.answers.recv_timeout(left);
@@ -206,6 +205,9 @@ impl Said {
             "Log.entryAdded" => self
                 .complaints
                 .push(text(&params["entry"]["text"]).to_owned()),
+            "Page.lifecycleEvent" if params["name"] == "load" => {
+                self.loaded.push(params["loaderId"].clone());
+            }
             "Network.requestWillBeSent" => self
                 .requests
                 .push(text(&params["request"]["url"]).to_owned()),

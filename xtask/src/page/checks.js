@@ -36,7 +36,8 @@
     if (timeline) {
       const drawn = (selector) => all(selector, timeline).filter((shape) => {
         const box = shape.getBBox();
-        return box.width > 0 && box.height > 0;
+        // A line may be flat.
+        return box.width > 0 && (box.height > 0 || shape.tagName === "path");
       });
       const count = (selector, least) =>
         say(drawn(selector).length >= least, `${drawn(selector).length} ${selector} of at least ${least}: the timeline is not drawn`);

@@ -8,6 +8,9 @@ use super::Column;
 use super::tables::{again, of, worst};
 use super::text::{Cell, Page, grouped};
 
+/// Sentences about validity; the rest is counted.
+const NOTES_MAX: usize = 12;
+
 /// Verdict, what the same cost the others, settings, figures.
 pub(super) fn head(page: &mut Page, options: &Options, columns: &[Column<'_>]) {
     let Some((_, own)) = columns.first() else {
@@ -21,6 +24,7 @@ pub(super) fn head(page: &mut Page, options: &Options, columns: &[Column<'_>]) {
     };
     page.raw("<header>\n<h1>lameduck lab</h1>\n");
     page.put("p", &format!("verdict {class}"), verdict);
+    notes(page, report);
     let others: Vec<String> = columns[1..]
         .iter()
         .filter_map(|(flavour, outcome)| beside(*flavour, &outcome.report))
@@ -32,6 +36,22 @@ pub(super) fn head(page: &mut Page, options: &Options, columns: &[Column<'_>]) {
     page.put("p", "settings", &settings(options));
     tiles(page, report);
     page.raw("</header>\n");
+}
+
+/// Why a run is not valid, and what must not have been, the first few.
+pub(super) fn notes(page: &mut Page, report: &Report) {
+    let all: Vec<&String> = report.invalid.iter().chain(&report.problems).collect();
+    if all.is_empty() {
+        return;
+    }
+    page.raw("<ul class=\"notes\">\n");
+    for what in all.iter().take(NOTES_MAX) {
+        page.put("li", "", what);
+    }
+    if all.len() > NOTES_MAX {
+        page.put("li", "", &format!("and {} more", all.len() - NOTES_MAX));
+    }
+    page.raw("</ul>\n");
 }
 
 fn beside(flavour: Flavour, report: &Report) -> Option<String> {

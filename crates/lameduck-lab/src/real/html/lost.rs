@@ -1,5 +1,7 @@
 //! Every lost call with its story.
 
+use lameduck_core::instance::Life;
+
 use super::super::chart::{Chart, Lost};
 use super::super::flavour::Flavour;
 use super::text::{Page, escape};
@@ -8,9 +10,11 @@ use super::text::{Page, escape};
 const OPEN_MAX: usize = 3;
 /// Stories that are told on paper of the run that is judged, where nobody can click …
 const PAPER_OWN_MAX: usize = 12;
-/// … and of each run beside it, …
+/// … and of each run beside it.
 const PAPER_OTHER_MAX: usize = 3;
-/// … of which so many lines stand there at all.
+/// Calls that have a line on paper: two sheets of them …
+const PAPER_OWN_LINES_MAX: usize = 80;
+/// … and half of one.
 const PAPER_OTHER_LINES_MAX: usize = 20;
 /// Characters of an error that stand in its call's own line; the story has all of it.
 const HOW_MAX: usize = 140;
@@ -35,7 +39,7 @@ pub(super) fn lost(page: &mut Page, flavour: Flavour, chart: &Chart) {
          R one more placement, A an answer, F the failure; times count from the first line.",
     );
     let (told, lines) = match flavour {
-        Flavour::Lameduck => (PAPER_OWN_MAX, usize::MAX),
+        Flavour::Lameduck => (PAPER_OWN_MAX, PAPER_OWN_LINES_MAX),
         Flavour::Tonic | Flavour::TonicHardened => (PAPER_OTHER_MAX, PAPER_OTHER_LINES_MAX),
     };
     if chart.lost.len() > told {
@@ -86,15 +90,34 @@ fn story(page: &mut Page, lost: &Lost, class: &str, is_open: bool) {
 
 /// What its caller was told, and what else is wrong with it.
 pub(super) fn why(lost: &Lost) -> String {
-    let said = error(lost);
+    let said = error(lost).map(without_lives);
     let faults = lost.faults.iter().map(String::as_str);
     let faults = faults.filter(|fault| *fault != "Failed" || said.is_none());
-    let all: Vec<&str> = faults.chain(said).collect();
+    let all: Vec<&str> = faults.chain(said.as_deref()).collect();
     let all = all.join(", ");
     match all.char_indices().nth(HOW_MAX) {
         Some((end, _)) => format!("{} …", &all[..end]),
         None => all,
     }
+}
+
+/// An error without the lives that stand in it in brackets: they are long, and the story has them.
+fn without_lives(error: &str) -> String {
+    let mut parts = error.split(" (");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part
+            .split_once(')')
+            .filter(|(inner, _)| inner.parse::<Life>().is_ok())
+        {
+            Some((_, rest)) => text.push_str(rest),
+            None => {
+                text.push_str(" (");
+                text.push_str(part);
+            }
+        }
+    }
+    text
 }
 
 /// The error in the story's line of the failure.

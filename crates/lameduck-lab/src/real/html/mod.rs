@@ -15,7 +15,6 @@ mod windows;
 
 use super::flavour::Flavour;
 use super::options::Options;
-use super::report::Report;
 use super::run::Outcome;
 use text::{Page, escape};
 
@@ -56,7 +55,10 @@ fn section(page: &mut Page, (flavour, outcome): &Column<'_>) {
     let report = &outcome.report;
     page.raw("<section class=\"column\">\n");
     page.put("h2", "", flavour.as_str());
-    notes(page, report);
+    if *flavour != Flavour::Lameduck {
+        // Its own stand in the head.
+        head::notes(page, report);
+    }
     if let Some(chart) = &outcome.chart {
         page.raw("<div class=\"block\">\n");
         page.put("h3", "", "Over time");
@@ -84,24 +86,6 @@ fn section(page: &mut Page, (flavour, outcome): &Column<'_>) {
     }
     page.raw("</section>\n");
 }
-
-fn notes(page: &mut Page, report: &Report) {
-    let all: Vec<&String> = report.invalid.iter().chain(&report.problems).collect();
-    if all.is_empty() {
-        return;
-    }
-    page.raw("<ul class=\"notes\">\n");
-    for what in all.iter().take(NOTES_MAX) {
-        page.put("li", "", what);
-    }
-    if all.len() > NOTES_MAX {
-        page.put("li", "", &format!("and {} more", all.len() - NOTES_MAX));
-    }
-    page.raw("</ul>\n");
-}
-
-/// Sentences about validity; the rest is counted.
-const NOTES_MAX: usize = 12;
 
 fn foot(page: &mut Page) {
     page.raw(

@@ -147,6 +147,8 @@ fn a_lost_call_says_why_in_its_own_line() {
         assert_eq!(super::lost::why(&lost), expected);
     };
     check("Unavailable: gone", &["Failed"], "Unavailable: gone");
+    let life = format!("a:1 ({}.0): gone (twice)", "0123456789abcdef".repeat(2));
+    check(&life, &["Failed"], "a:1: gone (twice)");
     check("gone", &["Failed", "StartedTwice"], "StartedTwice, gone");
     let long = "x".repeat(500);
     check(&long, &["Failed"], &format!("{} …", &long[..140]));
