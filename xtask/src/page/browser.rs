@@ -145,9 +145,11 @@ impl Browser {
         Ok(answer["result"]["value"].clone())
     }
 
-    /// A picture of what the window shows, as PNG.
+    /// A picture of what the window shows, as PNG, without its scroll bars.
     pub fn picture(&mut self) -> Result<Vec<u8>, Failure> {
+        self.evaluate("document.documentElement.style.scrollbarWidth = 'none'")?;
         let answer = self.ask("Page.captureScreenshot", json!({"format": "png"}))?;
+        self.evaluate("document.documentElement.style.scrollbarWidth = ''")?;
         bytes(&answer["data"])
     }
 

@@ -31,8 +31,8 @@ const BROKEN_FAULTS: &[&str] = &[
 type View = (&'static str, (u32, u32), &'static str, &'static str);
 
 const VIEWS: &[View] = &[
-    ("light", (1200, 1500), "light", "screen"),
-    ("dark", (1200, 1500), "dark", "screen"),
+    ("light", (1200, 1710), "light", "screen"),
+    ("dark", (1200, 1710), "dark", "screen"),
     ("narrow", (400, 1500), "light", "screen"),
     ("narrow-dark", (400, 1500), "dark", "screen"),
     // What a sheet of A4 leaves between its margins. The scheme is the reader's, and paper ignores it.
