@@ -142,11 +142,9 @@ impl Caller {
             (!skip).then(|| open.sum())
         };
         let member = tier[p2c(bits, tier.len(), load)?];
-        let closed = self
-            .directory
-            .machine()
-            .tombstones()
-            .hides(member.incarnation);
+        let life = member.incarnation;
+        let stones = self.directory.machine().tombstones();
+        let closed = stones.hides(life) || self.naive.is_closed(life);
         oracle.picked(call, member.incarnation, closed, member.tier, fresh(&ready));
         Some((member.endpoint, self.usable(member.endpoint)?))
     }
@@ -232,6 +230,7 @@ impl Caller {
         }
         let policy = Policy {
             idempotent: call.idempotent,
+            failover: self.failover,
             ..Policy::default()
         };
         let failure = Failure {

@@ -93,6 +93,8 @@ pub(super) struct Caller {
     pub(super) peers: BTreeMap<EndpointId, Peer>,
     pub(super) places: BTreeMap<ConnId, Place>,
     pub(super) naive: Naive,
+    /// Whether a call may be placed a second time.
+    pub(super) failover: bool,
     pub(super) calls: BTreeMap<CallId, Call>,
     pub(super) budget: RetryBudget,
     pub(super) rng: Rng,
@@ -104,7 +106,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    pub(super) fn new(index: usize, net: &mut Net) -> Self {
+    pub(super) fn new(index: usize, failover: bool, net: &mut Net) -> Self {
         let mut rng = Rng::from_seed(net.rng.next_u64());
         let mut caller = Self {
             index,
@@ -115,6 +117,7 @@ impl Caller {
             peers: BTreeMap::new(),
             places: BTreeMap::new(),
             naive: Naive::default(),
+            failover,
             calls: BTreeMap::new(),
             budget: RetryBudget::default(),
             rng,
@@ -360,6 +363,7 @@ impl Caller {
                     }
                     self.directory.handle(net.now, message);
                     self.perform_directory(net, oracle);
+                    self.compare(oracle);
                 }
                 Inner::Endpoint(id, input) => {
                     if let Some(peer) = self.peers.get_mut(&id) {

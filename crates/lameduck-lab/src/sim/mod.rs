@@ -12,6 +12,7 @@
 
 mod call;
 mod caller;
+mod conduct;
 mod hearing;
 mod leaving;
 mod net;

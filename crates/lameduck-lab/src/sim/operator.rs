@@ -7,7 +7,7 @@ use lameduck_core::time::Timestamp;
 
 use super::caller::address;
 use super::process::Process;
-use super::scenario::Act;
+use super::scenario::{Act, Back};
 use super::wire::{Due, Node, Record};
 use super::world::World;
 
@@ -21,7 +21,7 @@ const NOTICED: Duration = Duration::from_millis(100);
 impl World {
     pub(super) fn start(&mut self, slot: usize) {
         let id = self.processes.len();
-        let process = Process::start(id, slot, self.scenario.flaw, &mut self.net);
+        let process = Process::start(id, slot, &self.scenario, &mut self.net);
         self.lives[slot].push(process.life());
         self.processes.push(process);
         self.slots[slot] = id;
@@ -35,7 +35,9 @@ impl World {
             | Act::Kill { slot, .. }
             | Act::Pause { slot, .. }
             | Act::Hold { slot, .. }
-            | Act::Break { slot } => Some(slot),
+            | Act::Break { slot }
+            | Act::Flap { slot, .. }
+            | Act::Age { slot } => Some(slot),
             _ => None,
         };
         if slot.is_some_and(|slot| !self.is_safe(slot)) {
@@ -44,11 +46,15 @@ impl World {
         }
         self.net.note(format_args!("operator: {act:?}"));
         match act {
-            Act::RegistryAway { length } => {
+            Act::RegistryAway { length, back } => {
                 self.registry.away = true;
+                let until = self.net.now + length;
+                self.registry.away_until = self.registry.away_until.max(until);
+                self.registry.keeps = back == Back::LeasesKept;
                 self.break_watches(None);
-                self.net.after(length, Due::RegistryBack);
+                self.net.after(length, Due::RegistryBack { back });
             }
+            Act::RegistrySlow { length } => self.registry.slow_until = self.net.now + length,
             Act::LeasesEnd => {
                 let all: Vec<_> = self.registry.store.leases().collect();
                 for lease in all {
@@ -57,8 +63,7 @@ impl World {
                 self.after_registry();
             }
             Act::Compact => {
-                let revision = self.registry.store.revision();
-                let _was_compacted_already = self.registry.store.compact(revision);
+                self.registry.compact();
                 self.break_watches(None);
             }
             Act::WatchBreaks { caller } => self.break_watches(Some(caller)),
@@ -73,13 +78,15 @@ impl World {
             Act::Roll { slot } => {
                 let id = self.slots[slot];
                 oracle.drains += 1;
-                self.processes[id].stop(net);
+                self.begins(id, true);
+                self.processes[id].stop(&mut self.net);
                 id
             }
             Act::Hold { slot, length } => {
                 let id = self.slots[slot];
-                self.processes[id].hold(net);
-                net.after(length, Due::Resume { process: id });
+                self.begins(id, false);
+                self.processes[id].hold(&mut self.net);
+                self.net.after(length, Due::Resume { process: id });
                 id
             }
             Act::Kill {
@@ -105,13 +112,37 @@ impl World {
                 self.processes[id].break_connections(net);
                 id
             }
+            Act::Flap { slot, length } => {
+                let id = self.slots[slot];
+                oracle.harm(id, net.now, net.now + length + NOTICED);
+                self.processes[id].flaps_until = net.now + length;
+                self.processes[id].break_connections(net);
+                id
+            }
+            Act::Age { slot } => {
+                let id = self.slots[slot];
+                self.processes[id].age(net);
+                id
+            }
+            Act::Again { slot } => {
+                let id = self.slots[slot];
+                if self.processes[id].alive && !self.processes[id].is_serving() {
+                    self.begins(id, true);
+                    self.processes[id].stop(&mut self.net);
+                }
+                id
+            }
             _ => return,
         };
+        if !matches!(act, Act::Roll { .. } | Act::Hold { .. } | Act::Again { .. }) {
+            self.disturbed.insert(id, self.net.now);
+        }
         self.after(Node::Process(id));
     }
 
     /// As any rolling update does: only one at a time is disturbed, and only while others are well.
     fn is_safe(&self, slot: usize) -> bool {
+        let registered = self.registry.registered();
         (0..self.scenario.servers)
             .filter(|other| *other != slot)
             .all(|other| {
@@ -119,7 +150,12 @@ impl World {
                 let steady = process
                     .serving_since
                     .is_some_and(|since| since + STEADY <= self.net.now);
-                process.is_serving() && steady && process.paused_until + STEADY <= self.net.now
+                let life = process.life();
+                let listed = registered.iter().any(|(_, one)| one.life == life);
+                process.is_serving()
+                    && listed
+                    && steady
+                    && process.paused_until + STEADY <= self.net.now
             })
             && self.processes[self.slots[slot]].is_serving()
     }

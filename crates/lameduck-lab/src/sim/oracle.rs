@@ -46,6 +46,10 @@ pub(super) struct Oracle {
     pub(super) answered: u64,
     pub(super) excused: u64,
     pub(super) drains: u64,
+    /// When each process started its last call.
+    pub(super) last_start: BTreeMap<usize, Timestamp>,
+    /// Nothing is placed twice.
+    pub(super) once: bool,
 }
 
 impl Oracle {
@@ -61,10 +65,18 @@ impl Oracle {
     pub(super) fn placed(&mut self, now: Timestamp, call: CallId, process: usize) {
         if let Some(story) = self.stories.get_mut(&call) {
             story.placed.push((now, process));
+            if self.once && story.placed.len() > 1 {
+                let placed = &story.placed;
+                self.violations.push(format!(
+                    "call {} was placed twice without failover: {placed:?}",
+                    call.0
+                ));
+            }
         }
     }
 
     pub(super) fn started(&mut self, now: Timestamp, call: CallId, process: usize) {
+        self.last_start.insert(process, now);
         let Some(story) = self.stories.get_mut(&call) else {
             return;
         };
@@ -135,6 +147,14 @@ impl Oracle {
                 call.0
             ));
         }
+    }
+
+    /// Whether a process was killed, paused or cut off after `since`.
+    pub(super) fn was_harmed(&self, process: usize, since: Timestamp) -> bool {
+        let harms = self.harms.iter();
+        harms
+            .clone()
+            .any(|harm| harm.process == process && harm.until >= since)
     }
 
     pub(super) fn unfinished(&mut self) {

@@ -1,7 +1,7 @@
 //! One server process of a simulated world: the production machines of leaving and of registering,
 //! and as much of a server as they act upon.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use lameduck::effects::connection::Orders;
@@ -20,9 +20,16 @@ use lameduck_core::watch::{Ended, Status};
 use super::leaving::Leaving;
 use super::net::Net;
 use super::oracle::Oracle;
-use super::scenario::Flaw;
+use super::scenario::{Flaw, Scenario};
 use super::served::Connection;
 use super::wire::{Ask, CallId, ConnId, Due, Frame, Marks, Node, Record, Tell};
+
+/// The one total time that a stop may take.
+pub(super) const BUDGET: Duration = Duration::from_secs(10);
+/// Closing ends by then.
+pub(super) const CLOSING_CAP: Duration = Duration::from_secs(4);
+/// The connection of the client that hears nothing.
+const FOREIGN: ConnId = ConnId(u64::MAX);
 
 /// The process.
 pub(super) struct Process {
@@ -33,6 +40,8 @@ pub(super) struct Process {
     pub(super) life: Life,
     pub(super) alive: bool,
     pub(super) paused_until: Timestamp,
+    /// Until then it ends every connection that it takes.
+    pub(super) flaps_until: Timestamp,
     pub(super) serving_since: Option<Timestamp>,
     pub(super) listening: bool,
     pub(super) gate_open: bool,
@@ -55,14 +64,17 @@ pub(super) struct Process {
     pub(super) gone_told: bool,
     pub(super) report: Option<Report>,
     pub(super) flaw: Option<Flaw>,
+    watchless: bool,
 }
 
 impl Process {
-    pub(super) fn start(id: usize, slot: usize, flaw: Option<Flaw>, net: &mut Net) -> Self {
+    pub(super) fn start(id: usize, slot: usize, scenario: &Scenario, net: &mut Net) -> Self {
         let bits = u128::from(net.rng.next_u64()) << 64 | u128::from(net.rng.next_u64());
         let life = Life::first(BootId::from_bits(bits));
         let plan = Plan {
-            budget: Duration::from_secs(10),
+            budget: BUDGET,
+            floor: scenario.floor,
+            cap: CLOSING_CAP,
             ..Plan::default()
         };
         let mut process = Self {
@@ -73,6 +85,7 @@ impl Process {
             session: Session::new(Rng::from_seed(net.rng.next_u64())),
             alive: true,
             paused_until: Timestamp::ZERO,
+            flaps_until: Timestamp::ZERO,
             serving_since: None,
             listening: true,
             gate_open: true,
@@ -91,7 +104,8 @@ impl Process {
             idle: None,
             gone_told: false,
             report: None,
-            flaw,
+            flaw: scenario.flaw,
+            watchless: scenario.watchless,
         };
         net.note(format_args!("process {id} starts at slot {slot} as {life}"));
         process.tell_drain(net, drain::Input::Started);
@@ -184,6 +198,10 @@ impl Process {
         };
         match frame {
             Frame::Watch { .. } | Frame::Check { .. } if connection.last_told => {}
+            Frame::Watch { ticket } if self.watchless => {
+                let how = Ended::Unimplemented;
+                net.frame(conn, false, Frame::WatchEnded { ticket, how });
+            }
             Frame::Watch { ticket } if self.watches_open => {
                 connection.watches.insert(ticket);
                 net.frame(
@@ -219,6 +237,36 @@ impl Process {
             }
             _ => {}
         }
+        self.run(net);
+    }
+
+    /// All its connections have become old.
+    pub(super) fn age(&mut self, net: &mut Net) {
+        let old: Vec<ConnId> = self.connections.keys().copied().collect();
+        for conn in old {
+            self.tell_connection(net, conn, conn::Input::Hint(Duration::ZERO));
+        }
+        self.run(net);
+    }
+
+    /// The connections that were told to go.
+    pub(super) fn told(&self) -> BTreeSet<ConnId> {
+        let all = self.connections.iter();
+        all.filter(|(_, one)| one.told).map(|(id, _)| *id).collect()
+    }
+
+    /// One call of a client that hears nothing, on a connection of its own.
+    pub(super) fn foreign(
+        &mut self,
+        net: &mut Net,
+        oracle: &mut Oracle,
+        call: CallId,
+        work: Duration,
+    ) {
+        if self.listening && !self.connections.contains_key(&FOREIGN) {
+            self.accept(net, FOREIGN);
+        }
+        self.request(net, oracle, FOREIGN, (call, 1, work));
         self.run(net);
     }
 

@@ -9,6 +9,24 @@ use lameduck_core::event::{ClosingSource, Tier};
 use lameduck_core::instance::{Incarnation, Instance, State};
 use lameduck_core::registry::{EntryId, Update};
 
+use super::caller::Caller;
+use super::oracle::Oracle;
+
+impl Caller {
+    /// Compares the directory with the naive one, after every input.
+    pub(super) fn compare(&mut self, oracle: &mut Oracle) {
+        for member in &self.snapshot.members {
+            let wrong = self.naive.disagrees(member);
+            if let Some(why) = wrong.or_else(|| self.naive.revived(member)) {
+                oracle.violations.push(format!(
+                    "caller {}: the directory and the naive one differ: {why}",
+                    self.index
+                ));
+            }
+        }
+    }
+}
+
 /// Everything that was said.
 #[derive(Default)]
 pub(super) struct Naive {
@@ -20,10 +38,15 @@ pub(super) struct Naive {
     /// Whether anything was said that only makes sense with the machine's own memory (a guess
     /// from health): such members are not compared.
     guessed: BTreeSet<EndpointId>,
+    /// Members that were seen.
+    known: BTreeSet<EndpointId>,
+    /// What was closed before the last thing that was said.
+    closed_before: BTreeSet<Incarnation>,
 }
 
 impl Naive {
     pub(super) fn hear(&mut self, input: &Input) {
+        self.closed_before = self.closed.clone();
         match input {
             Input::Update(Update::Reset { entries, .. }) => {
                 self.listed = entries
@@ -70,20 +93,40 @@ impl Naive {
             .extend(closing.map(|instance| instance.incarnation));
     }
 
+    /// Whether this life has said that it is closing.
+    pub(super) fn is_closed(&self, life: Incarnation) -> bool {
+        self.closed.iter().any(|said| covers(*said, life))
+    }
+
+    /// What is listed now, by the registry's own key.
+    pub(super) fn listed(&self) -> BTreeMap<i64, (Incarnation, State)> {
+        let listed = self.listed.iter();
+        listed
+            .map(|(id, instance)| (id.0, (instance.incarnation, instance.state)))
+            .collect()
+    }
+
+    /// A member that has come for a life that had left before: nothing but late data lists it.
+    fn revived(&mut self, member: &Member) -> Option<String> {
+        let is_new = self.known.insert(member.endpoint);
+        let life = member.incarnation;
+        let closed = self.closed_before.iter().any(|said| covers(*said, life));
+        let mut listed = self.listed.values();
+        let says_so = listed.any(|one| one.incarnation == life && one.state == State::Closing);
+        (is_new && closed && !says_so).then(|| format!("late data brought {member:?} back"))
+    }
+
     /// What is wrong with a member's place; `None` where nothing is.
     pub(super) fn disagrees(&self, member: &Member) -> Option<String> {
         if self.guessed.contains(&member.endpoint) {
             return None;
         }
-        let closed = self
-            .closed
-            .iter()
-            .any(|life| covers(*life, member.incarnation));
+        let closed = self.is_closed(member.incarnation);
         let up = self.up.contains(&member.endpoint);
         let sick = self.sick.contains(&member.endpoint);
         let wrong = match member.tier {
             Tier::Ready => !up || closed || sick,
-            Tier::LastResort => !up,
+            Tier::LastResort => !up || (!sick && !closed && self.is_wanted(member)),
             Tier::Out => up && !sick && !closed && self.is_wanted(member),
         };
         wrong.then(|| format!("{member:?}: up {up}, closed {closed}, sick {sick}"))

@@ -11,6 +11,7 @@ use lameduck_core::store::{
 };
 use lameduck_core::time::Timestamp;
 
+use super::scenario::Back;
 use super::wire::{Ask, Node, Record, Tell};
 
 /// What leases are asked for, as in production: a lost renewal must not end one.
@@ -23,10 +24,47 @@ pub(super) struct Registry {
     records: Vec<Record>,
     pub(super) watchers: BTreeMap<Node, (Ticket, Cursor)>,
     pub(super) away: bool,
+    pub(super) away_until: Timestamp,
+    /// While it is away no lease ends: it is not running.
+    pub(super) keeps: bool,
+    /// Until when requests and answers take longer than anybody waits.
+    pub(super) slow_until: Timestamp,
     seed: u64,
 }
 
 impl Registry {
+    /// Comes back after it was away.
+    pub(super) fn come_back(&mut self, now: Timestamp, back: Back) {
+        self.away = false;
+        match back {
+            Back::AsItWas => {}
+            Back::LeasesKept => {
+                let all: Vec<LeaseId> = self.store.leases().collect();
+                for lease in all {
+                    let _over_already = self.store.renew(now, lease);
+                }
+            }
+            Back::Compacted => self.compact(),
+            Back::Anew => {
+                self.seed = self.seed.wrapping_add(2);
+                self.store = Store::new(Bounds::default(), self.seed);
+            }
+        }
+    }
+
+    /// Forgets its history, of which nobody has seen the end: another's key has come meanwhile.
+    pub(super) fn compact(&mut self) {
+        let noise = Put {
+            key: Arc::from(&b"others/1"[..]),
+            value: Assign::To(Arc::from(&b""[..])),
+            lease: Assign::To(None),
+        };
+        for _ in 0..2 {
+            let _full = self.store.put(noise.clone());
+        }
+        let revision = self.store.revision();
+        let _was_compacted_already = self.store.compact(revision);
+    }
     pub(super) fn new(seed: u64) -> Self {
         let store = Store::new(Bounds::default(), seed);
         Self {
@@ -34,6 +72,9 @@ impl Registry {
             records: Vec::new(),
             watchers: BTreeMap::new(),
             away: false,
+            away_until: Timestamp::ZERO,
+            keeps: false,
+            slow_until: Timestamp::ZERO,
             seed,
         }
     }
@@ -150,12 +191,15 @@ impl Registry {
         news
     }
 
-    /// Everything that is registered now.
-    pub(super) fn registered(&self) -> Vec<Record> {
+    /// Everything that is registered now, by lease.
+    pub(super) fn registered(&self) -> Vec<(i64, Record)> {
         let found = self.store.range(&Query::new(all()));
         found.map_or_else(
             |_| Vec::new(),
-            |found| found.kvs.iter().map(|kv| self.record(kv)).collect(),
+            |found| {
+                let all = found.kvs.iter();
+                all.map(|kv| (lease_of(kv), self.record(kv))).collect()
+            },
         )
     }
 

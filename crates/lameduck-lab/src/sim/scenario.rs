@@ -39,9 +39,34 @@ pub enum Act {
         /// Which slot.
         slot: usize,
     },
-    /// Nobody reaches the registry for a while; what it holds stays.
+    /// A slot's process takes connections and ends them at once, for a while.
+    Flap {
+        /// Which slot.
+        slot: usize,
+        /// How long.
+        length: Duration,
+    },
+    /// A slot's process tells all its connections to go: they have become old.
+    Age {
+        /// Which slot.
+        slot: usize,
+    },
+    /// SIGTERM to the process of a slot if it is leaving already: one that is held goes on to its
+    /// end, one that is stopping does not begin anew.
+    Again {
+        /// Which slot.
+        slot: usize,
+    },
+    /// Nobody reaches the registry for a while.
     RegistryAway {
         /// How long.
+        length: Duration,
+        /// What it is like when it is back.
+        back: Back,
+    },
+    /// The registry takes longer to hear and to answer than anybody waits.
+    RegistrySlow {
+        /// How long it is so.
         length: Duration,
     },
     /// All leases end at once, as after a registry that lost its clock.
@@ -66,9 +91,31 @@ impl Act {
     pub const fn is_violent(self) -> bool {
         matches!(
             self,
-            Self::Kill { .. } | Self::Pause { .. } | Self::Break { .. }
+            Self::Kill { .. } | Self::Pause { .. } | Self::Break { .. } | Self::Flap { .. }
         )
     }
+}
+
+/// What a registry is like when it comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Back {
+    /// Leases have gone on to run meanwhile.
+    AsItWas,
+    /// Leases get their whole time again, as after a registry that was not running.
+    LeasesKept,
+    /// As it was, but without its history.
+    Compacted,
+    /// Another registry with nothing in it.
+    Anew,
+}
+
+/// A client that knows one slot's address and nothing else: it hears no signal and calls on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Foreign {
+    /// Which slot.
+    pub slot: usize,
+    /// How long its calls take: longer than a stop may, or not.
+    pub work: Duration,
 }
 
 /// A world before it begins.
@@ -88,6 +135,14 @@ pub struct Scenario {
     pub loss_permille: u32,
     /// Of a thousand watch events, so many are told twice.
     pub twice_permille: u32,
+    /// Whether callers place a call again that was not processed, or may be repeated.
+    pub failover: bool,
+    /// Closing lasts at least this long.
+    pub floor: Duration,
+    /// The servers' health service has no Watch.
+    pub watchless: bool,
+    /// Somebody else's client.
+    pub foreign: Option<Foreign>,
     /// When what happens, in order.
     pub acts: Vec<(Duration, Act)>,
     /// A fault that is planted in all servers, to see that it is found. None in seeded worlds.
@@ -118,6 +173,13 @@ impl Scenario {
             delay_max: Duration::from_micros([200, 2_000, 15_000][rng.below(3)]),
             loss_permille: [0, 0, 20][rng.below(3)],
             twice_permille: [0, 100][rng.below(2)],
+            failover: rng.below(3) > 0,
+            floor: Duration::from_millis([500, 2_000][rng.below(2)]),
+            watchless: rng.below(6) == 0,
+            foreign: (rng.below(4) == 0).then(|| Foreign {
+                slot: rng.below(servers),
+                work: Duration::from_millis([20, 20, 15_000][rng.below(3)]),
+            }),
             acts: Vec::new(),
             flaw: None,
         };
@@ -126,6 +188,7 @@ impl Scenario {
         for _ in 0..1 + rng.below(5) {
             let act = draw(&mut rng, &scenario, violent);
             scenario.acts.push((at, act));
+            scenario.acts.extend(sequel(&mut rng, &scenario, at, act));
             at += rng.between(Duration::from_millis(200), Duration::from_secs(4));
         }
         scenario
@@ -148,23 +211,52 @@ impl Scenario {
 fn draw(rng: &mut Rng, world: &Scenario, violent: bool) -> Act {
     let slot = rng.below(world.servers);
     let length = rng.between(Duration::from_millis(100), Duration::from_secs(6));
-    let kinds = if violent { 13 } else { 10 };
+    let kinds = if violent { 16 } else { 12 };
     match rng.below(kinds) {
         0..=3 => Act::Roll { slot },
         4 => Act::Hold { slot, length },
-        5 => Act::RegistryAway { length },
+        5 => Act::RegistryAway {
+            length: length * (1 + rng.below(3) as u32),
+            back: [Back::AsItWas, Back::LeasesKept, Back::Compacted, Back::Anew][rng.below(4)],
+        },
         6 => Act::LeasesEnd,
         7 => Act::Compact,
         8 => Act::WatchBreaks {
             caller: rng.below(world.callers),
         },
         9 => Act::Replay { slot },
-        10 => Act::Kill {
+        10 => Act::RegistrySlow { length },
+        11 => Act::Age { slot },
+        12 => Act::Kill {
             slot,
-            restart_after: length / 4,
+            restart_after: length / 2,
         },
-        11 => Act::Pause { slot, length },
+        13 => Act::Pause { slot, length },
+        14 => Act::Flap { slot, length },
         _ => Act::Break { slot },
+    }
+}
+
+/// What makes an act worse: a second signal while a process leaves, and somebody who leaves while
+/// the registry is away, so that only its connections tell of it.
+fn sequel(rng: &mut Rng, world: &Scenario, at: Duration, act: Act) -> Vec<(Duration, Act)> {
+    let soon = |rng: &mut Rng, most| rng.between(Duration::ZERO, Duration::from_millis(most));
+    let slot = rng.below(world.servers);
+    match act {
+        Act::Roll { slot } if rng.below(4) == 0 => {
+            vec![(at + soon(rng, 5_000), Act::Again { slot })]
+        }
+        Act::Hold { slot, .. } if rng.below(3) == 0 => {
+            vec![(at + soon(rng, 2_000), Act::Again { slot })]
+        }
+        Act::RegistryAway { .. } if rng.below(2) == 0 => {
+            vec![(at + soon(rng, 500), Act::Roll { slot })]
+        }
+        Act::RegistryAway { length, .. } if rng.below(2) == 0 => {
+            let length = length / 4;
+            vec![(at + soon(rng, 500), Act::Hold { slot, length })]
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -181,6 +273,17 @@ impl fmt::Display for Scenario {
             self.loss_permille,
             self.twice_permille
         )?;
+        let failover = if self.failover { "with" } else { "without" };
+        write!(f, ", {failover} failover, floor {:?}", self.floor)?;
+        if self.watchless {
+            write!(f, ", no health Watch")?;
+        }
+        if let Some(Foreign { slot, work }) = self.foreign {
+            write!(
+                f,
+                ", a foreign client at slot {slot} with calls of {work:?}"
+            )?;
+        }
         for (at, act) in &self.acts {
             write!(f, "\n  at {at:?}: {act:?}")?;
         }

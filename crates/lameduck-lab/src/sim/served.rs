@@ -15,7 +15,7 @@ pub(super) struct Connection {
     pub(super) machine: Conn,
     pub(super) number: u64,
     /// The first GOAWAY is out.
-    told: bool,
+    pub(super) told: bool,
     /// The final one is.
     pub(super) last_told: bool,
     pub(super) settled: bool,

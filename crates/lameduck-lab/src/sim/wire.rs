@@ -7,6 +7,8 @@ use lameduck_core::machine::Ticket;
 use lameduck_core::mirror;
 use lameduck_core::watch::{Ended, Status};
 
+use super::scenario::Back;
+
 /// Names one connection, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ConnId(pub(super) u64);
@@ -193,5 +195,22 @@ pub(super) enum Due {
     Resume {
         process: usize,
     },
-    RegistryBack,
+    RegistryBack {
+        back: Back,
+    },
+    /// The foreign client makes its next call.
+    Foreign,
+    /// Everybody connected must know by now that this process is closing.
+    SeeClosing {
+        process: usize,
+    },
+    /// This life must not be registered any more.
+    SeeLeft {
+        life: Life,
+    },
+    /// Everybody connected must know by now that this life serves.
+    SeeResumed {
+        process: usize,
+        life: Life,
+    },
 }

@@ -1,19 +1,21 @@
 //! One world: actors, what is due next, and what the operator does to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use lameduck_core::failover::Proof;
 use lameduck_core::instance::{Incarnation, Life};
+use lameduck_core::limits::REGISTRY_CALL_MAX;
 use lameduck_core::machine::Ticket;
 use lameduck_core::time::Timestamp;
 
 use super::caller::Caller;
+use super::conduct::Departure;
 use super::net::Net;
 use super::oracle::Oracle;
 use super::process::Process;
 use super::registry::Registry;
-use super::scenario::Scenario;
+use super::scenario::{Back, Scenario};
 use super::wire::{Ask, CallId, ConnId, Due, Frame, Node, Tell};
 
 /// A process starts this long after its predecessor has gone.
@@ -47,6 +49,14 @@ pub(super) struct World {
     pub(super) oracle: Oracle,
     pub(super) next_call: u64,
     pub(super) woken: BTreeMap<Node, Timestamp>,
+    /// What each watcher was told last.
+    told: BTreeMap<Node, (Ticket, Tell)>,
+    /// Processes that are leaving, or held.
+    pub(super) departures: BTreeMap<usize, Departure>,
+    /// When something was last done to a process beside its being stopped.
+    pub(super) disturbed: BTreeMap<usize, Timestamp>,
+    /// When each caller dialled each slot.
+    pub(super) dialled: BTreeMap<(usize, usize), VecDeque<Timestamp>>,
 }
 
 /// How a world went.
@@ -75,6 +85,10 @@ impl World {
             oracle: Oracle::default(),
             next_call: 0,
             woken: BTreeMap::new(),
+            told: BTreeMap::new(),
+            departures: BTreeMap::new(),
+            disturbed: BTreeMap::new(),
+            dialled: BTreeMap::new(),
         };
         world.populate();
         world
@@ -85,10 +99,15 @@ impl World {
             self.start(slot);
         }
         for index in 0..self.scenario.callers {
-            let caller = Caller::new(index, &mut self.net);
+            let failover = self.scenario.failover;
+            let caller = Caller::new(index, failover, &mut self.net);
             self.callers.push(caller);
             self.net.after(CALM_START, Due::NewCall { caller: index });
             self.after(Node::Caller(index));
+        }
+        self.oracle.once = !self.scenario.failover;
+        if self.scenario.foreign.is_some() {
+            self.net.after(CALM_START, Due::Foreign);
         }
         for (index, (at, _)) in self.scenario.acts.iter().enumerate() {
             self.net.at(Timestamp::ZERO + *at, Due::Act { index });
@@ -151,15 +170,8 @@ impl World {
                 )
             });
         }
-        let registered = self.registry.registered();
-        let lives: std::collections::BTreeSet<Incarnation> = registered
-            .iter()
-            .map(|record| Incarnation::Life(record.life))
-            .collect();
-        self.oracle
-            .require(lives == alive && registered.len() == alive.len(), || {
-                format!("registered are {registered:?}; alive are {alive:?}")
-            });
+        self.registry_at_rest(&alive);
+        self.callers_at_rest();
         for process in &self.processes {
             let stuck = process.alive && !process.is_serving();
             let slot = process.slot;
@@ -181,11 +193,24 @@ impl World {
         match due {
             Due::Ask { from, ticket, ask } => self.ask(from, ticket, &ask),
             Due::Tell { to, ticket, tell } => self.tell(to, ticket, tell),
+            Due::LeaseEnds if self.registry.away && self.registry.keeps => {}
             Due::LeaseEnds => {
                 self.registry.store.expire(self.net.now);
                 self.after_registry();
             }
-            Due::RegistryBack => self.registry.away = false,
+            // Another outage has begun, and ends later.
+            Due::RegistryBack { .. } if self.registry.away_until > self.net.now => {}
+            Due::RegistryBack { back } => {
+                self.registry.come_back(self.net.now, back);
+                if back == Back::Anew {
+                    self.break_watches(None);
+                }
+                self.after_registry();
+            }
+            Due::Foreign => self.foreign(),
+            Due::SeeLeft { life } => self.see_left(life),
+            Due::SeeClosing { process } => self.see_closing(process),
+            Due::SeeResumed { process, life } => self.see_resumed(process, life),
             Due::Dial { conn } => self.dial(conn),
             Due::Dialled { conn, ok } => {
                 self.on_caller(conn, |caller, net, oracle| {
@@ -225,6 +250,7 @@ impl World {
             }
             Due::Resume { process } => {
                 self.processes[process].resume(net);
+                self.resumes(process);
                 process
             }
             _ => return,
@@ -300,7 +326,11 @@ impl World {
             link.process = Some(process);
             self.processes[process].accept(&mut self.net, conn);
         }
-        self.net.send(Due::Dialled { conn, ok });
+        // Nothing that is sent on the connection overtakes its beginning.
+        self.net.in_order(conn, Due::Dialled { conn, ok });
+        if ok && self.processes[process].flaps_until > self.net.now {
+            self.processes[process].break_connections(&mut self.net);
+        }
         if ok {
             self.after(Node::Process(process));
         }
@@ -322,8 +352,10 @@ impl World {
     }
 
     fn place(&mut self, caller: usize, call: CallId) {
-        self.callers[caller].place_call(&mut self.net, &mut self.oracle, call);
-        self.note_placement(caller, call);
+        let placed = self.callers[caller].place_call(&mut self.net, &mut self.oracle, call);
+        if placed.is_some() {
+            self.note_placement(caller, call);
+        }
         self.after(Node::Caller(caller));
     }
 
@@ -347,9 +379,14 @@ impl World {
             }
             return;
         }
+        let slow = self.registry.slow_until > self.net.now;
         let tell = self.registry.ask(self.net.now, from, ticket, ask);
         if is_watch {
             self.push(from, ticket, tell);
+        } else if slow {
+            let late = REGISTRY_CALL_MAX + self.net.delay();
+            let to = from;
+            self.net.after(late, Due::Tell { to, ticket, tell });
         } else if !self.net.is_lost() {
             self.net.send(Due::Tell {
                 to: from,
@@ -361,6 +398,7 @@ impl World {
     }
 
     pub(super) fn after_registry(&mut self) {
+        self.registered_once();
         if let Some(at) = self.registry.store.deadline() {
             self.net.at(at, Due::LeaseEnds);
         }
@@ -371,7 +409,15 @@ impl World {
             if self.net.rng.below(1000) < self.scenario.twice_permille as usize {
                 self.push(to, ticket, tell.clone());
             }
-            self.push(to, ticket, tell);
+            self.push(to, ticket, tell.clone());
+            // What was told before is told again, out of its order: a watch that was resumed.
+            let before = self.told.insert(to, (ticket, tell));
+            if let Some((earlier, tell)) = before
+                && earlier == ticket
+                && self.net.rng.below(1000) < self.scenario.twice_permille as usize
+            {
+                self.push(to, ticket, tell);
+            }
         }
     }
 
@@ -449,7 +495,11 @@ impl World {
 
     fn after_caller(&mut self, index: usize) {
         let caller = &mut self.callers[index];
-        for (conn, slot) in caller.dials(&mut self.net) {
+        let dials = caller.dials(&mut self.net);
+        for (conn, _) in &dials {
+            self.dials_anew(index, *conn);
+        }
+        for (conn, slot) in dials {
             self.links.insert(
                 conn,
                 Link {
@@ -459,6 +509,7 @@ impl World {
                 },
             );
         }
+        let caller = &mut self.callers[index];
         let failed: Vec<(CallId, Proof)> = std::mem::take(&mut caller.failed);
         for (call, proof) in failed {
             caller.fail(&mut self.net, &mut self.oracle, call, proof);
@@ -466,19 +517,14 @@ impl World {
     }
 
     fn after_process(&mut self, index: usize) {
+        self.leaves(index);
         let process = &mut self.processes[index];
         let Some(report) = process.report.take() else {
             return;
         };
         let slot = process.slot;
-        let (net, oracle) = (&mut self.net, &mut self.oracle);
-        net.note(format_args!("process {index} {report}"));
-        oracle.require(report.total <= Duration::from_secs(10), || {
-            format!("a stop took longer than its budget: {report}")
-        });
-        oracle.require(report.abandoned == 0, || {
-            format!("a stop abandoned calls: {report}")
-        });
-        net.after(RESTART, Due::Start { slot });
+        self.net.note(format_args!("process {index} {report}"));
+        self.has_left(index, &report);
+        self.net.after(RESTART, Due::Start { slot });
     }
 }

@@ -1,0 +1,348 @@
+//! How processes and callers conduct themselves, seen from outside: what each rule of leaving, of
+//! registering and of dialling comes to for others. It knows times and messages, not machines.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use lameduck_core::drain::Report;
+use lameduck_core::event::Tier;
+use lameduck_core::instance::{Incarnation, Life, State};
+use lameduck_core::limits;
+use lameduck_core::time::Timestamp;
+
+use super::caller::Caller;
+use super::process::{BUDGET, CLOSING_CAP};
+use super::registry::Registry;
+use super::scenario::Foreign;
+use super::wire::{CallId, ConnId, Due, Node};
+use super::world::World;
+
+/// Whoever is connected knows of a closing before the first GOAWAY: by health and by marks.
+const SEES_CLOSING: Duration = Duration::from_millis(80);
+/// Whoever is connected knows of a Resume at once where it has a Watch.
+const SEES_RESUMED: Duration = Duration::from_secs(2);
+/// And by asking where it has none.
+const ASKS_RESUMED: Duration = Duration::from_secs(8);
+/// One to whom nothing was done for so long has all its connections.
+const SETTLED: Duration = Duration::from_secs(3);
+/// One caller dials one slot at most so often within [`DIALS_WITHIN`].
+const DIALS_MAX: usize = 20;
+const DIALS_WITHIN: Duration = Duration::from_secs(2);
+/// Whatever was sent has arrived by then.
+const ARRIVED: Duration = Duration::from_millis(40);
+/// Between two calls of the foreign client.
+const FOREIGN_GAP: Duration = Duration::from_millis(100);
+/// Its calls bear names above all others.
+const FOREIGN_CALLS: u64 = 1 << 40;
+
+/// A process that is leaving, or held.
+pub(super) struct Departure {
+    life: Life,
+    closing: Timestamp,
+    /// When it was told to go on to its end.
+    stop: Option<Timestamp>,
+    /// Callers that had it in tier 1 when it began.
+    callers: Vec<usize>,
+    /// Connections that had been told to go before.
+    told: BTreeSet<ConnId>,
+    has_closed: bool,
+}
+
+impl World {
+    // --- leaving ---
+
+    /// The operator tells a process to stop, or holds it.
+    pub(super) fn begins(&mut self, id: usize, stops: bool) {
+        let (now, life) = (self.net.now, self.processes[id].life());
+        let chosen = |caller: &&Caller| caller.ready().contains(&Incarnation::Life(life));
+        let callers = self.callers.iter().filter(chosen);
+        let callers = callers.map(|caller| caller.index).collect();
+        let is_new = !self.departures.contains_key(&id);
+        let departure = self.departures.entry(id).or_insert(Departure {
+            life,
+            closing: now,
+            stop: None,
+            callers,
+            told: self.processes[id].told(),
+            has_closed: false,
+        });
+        if stops {
+            departure.stop.get_or_insert(now);
+        }
+        if is_new && self.is_settled(id) && !self.scenario.watchless {
+            self.net
+                .after(SEES_CLOSING, Due::SeeClosing { process: id });
+        }
+    }
+
+    /// Nothing was done to it lately that costs connections.
+    fn is_settled(&self, id: usize) -> bool {
+        let quiet = |at: &Timestamp| *at + SETTLED <= self.net.now;
+        let process = &self.processes[id];
+        self.disturbed.get(&id).is_none_or(quiet)
+            && !self.oracle.was_harmed(id, self.net.now)
+            && process.serving_since.is_some_and(|since| quiet(&since))
+    }
+
+    /// Who had it in tier 1 has heard from itself that it is closing.
+    pub(super) fn see_closing(&mut self, id: usize) {
+        let Some(departure) = self.departures.get(&id) else {
+            return;
+        };
+        let disturbed = self
+            .disturbed
+            .get(&id)
+            .is_some_and(|at| *at >= departure.closing);
+        if disturbed || self.oracle.was_harmed(id, departure.closing) {
+            return;
+        }
+        let life = Incarnation::Life(departure.life);
+        for caller in departure.callers.iter().map(|index| &self.callers[*index]) {
+            let member = caller
+                .snapshot
+                .members
+                .iter()
+                .any(|m| m.incarnation == life);
+            self.oracle
+                .require(!member || caller.naive.is_closed(life), || {
+                    format!(
+                        "caller {} has not seen that {life} is closing",
+                        caller.index
+                    )
+                });
+        }
+    }
+
+    /// A held process has been told to serve again.
+    pub(super) fn resumes(&mut self, id: usize) {
+        let Some(departure) = self.departures.get(&id) else {
+            return;
+        };
+        let (process, life) = (id, self.processes[id].life());
+        if !self.processes[id].is_serving() {
+            return;
+        }
+        let stopped = departure.stop.is_some();
+        self.oracle.require(!stopped, || {
+            format!("process {id} was told to stop and serves again")
+        });
+        self.departures.remove(&id);
+        for pause in [SEES_RESUMED, ASKS_RESUMED] {
+            let is_soon = pause == SEES_RESUMED;
+            if !(is_soon && self.scenario.watchless) {
+                self.net.after(pause, Due::SeeResumed { process, life });
+            }
+        }
+    }
+
+    /// Who is connected calls a life that has been taken back, whatever the registry does.
+    pub(super) fn see_resumed(&mut self, id: usize, life: Life) {
+        let process = &self.processes[id];
+        let since = process.serving_since.unwrap_or(self.net.now);
+        let undisturbed = self
+            .disturbed
+            .get(&id)
+            .is_none_or(|at| *at + SETTLED < since);
+        let known = process.is_serving() && process.life() == life;
+        if !known || !undisturbed || self.oracle.was_harmed(id, since) {
+            return;
+        }
+        for caller in &self.callers {
+            let says = |(of, state): &(Incarnation, State)| {
+                let boot = matches!(of, Incarnation::Life(of) if of.boot == life.boot);
+                boot && *state == State::Serving
+            };
+            let listed = caller.naive.listed().values().any(says);
+            let ready = caller.ready().contains(&Incarnation::Life(life));
+            self.oracle.require(ready || !listed, || {
+                format!(
+                    "caller {} has not seen that {life} serves again",
+                    caller.index
+                )
+            });
+        }
+    }
+
+    /// Closing lasts its floor, until it is quiet, and not beyond its cap.
+    pub(super) fn leaves(&mut self, id: usize) {
+        let now = self.net.now;
+        let process = &self.processes[id];
+        let Some(departure) = self.departures.get_mut(&id) else {
+            return;
+        };
+        let Some(stop) = departure.stop.filter(|_| process.alive) else {
+            return;
+        };
+        if process.paused_until >= departure.closing {
+            // It did not run, and cannot have acted in time.
+            return;
+        }
+        let cap = stop + CLOSING_CAP;
+        let told = process.told();
+        let early = process.listening && now < departure.closing + limits::GOAWAY_DELAY;
+        self.oracle
+            .require(!early || told.is_subset(&departure.told), || {
+                format!("process {id} said GOAWAY before NOT_SERVING had its head start")
+            });
+        if process.listening {
+            let what = || format!("process {id} was told to stop at {stop} and is closing still");
+            return self.oracle.require(now <= cap, what);
+        }
+        if std::mem::replace(&mut departure.has_closed, true) {
+            return;
+        }
+        let floor = departure.closing + self.scenario.floor;
+        let last = self.oracle.last_start.get(&id).copied();
+        let quiet = last.is_none_or(|last| last + limits::QUIET_WINDOW <= now);
+        self.oracle.require(now >= floor, || {
+            format!("process {id} closed its listener at {now}, before {floor}")
+        });
+        self.oracle.require(quiet || now >= cap, || {
+            format!("process {id} closed its listener at {now}; its last call began at {last:?}")
+        });
+    }
+
+    /// A process has come to its end.
+    pub(super) fn has_left(&mut self, id: usize, report: &Report) {
+        let now = self.net.now;
+        let process = &self.processes[id];
+        let foreign = self
+            .scenario
+            .foreign
+            .is_some_and(|one| one.slot == process.slot);
+        self.oracle.require(report.abandoned == 0 || foreign, || {
+            format!("a stop abandoned calls: {report}")
+        });
+        self.oracle.require(report.total <= BUDGET, || {
+            format!("a stop took longer than its budget: {report}")
+        });
+        if let Some(departure) = self.departures.remove(&id) {
+            let ran = process.paused_until < departure.closing;
+            let late = departure.stop.is_none_or(|stop| stop + BUDGET < now);
+            self.oracle.require(!(ran && late), || {
+                format!(
+                    "process {id} was told to stop at {:?} and ended at {now}",
+                    departure.stop
+                )
+            });
+        }
+        let life = report.life;
+        if report.problems.is_empty() {
+            self.net.after(ARRIVED, Due::SeeLeft { life });
+        }
+    }
+
+    /// Who says that it has left without a problem is not registered any more.
+    pub(super) fn see_left(&mut self, life: Life) {
+        let Registry {
+            away, slow_until, ..
+        } = self.registry;
+        // Where nobody answers, the lease counts as gone when its time is over.
+        let answers = !away && slow_until + SETTLED < self.net.now;
+        let registered = self.registry.registered();
+        let left = registered.iter().any(|(_, record)| record.life == life);
+        let excused = !answers || self.scenario.loss_permille > 0;
+        self.oracle.require(!left || excused, || {
+            format!("{life} has stopped without a problem and is registered")
+        });
+    }
+
+    // --- the foreign client ---
+
+    pub(super) fn foreign(&mut self) {
+        let Some(Foreign { slot, work }) = self.scenario.foreign else {
+            return;
+        };
+        if self.net.now >= Timestamp::ZERO + self.scenario.length() {
+            return;
+        }
+        self.net.after(FOREIGN_GAP, Due::Foreign);
+        let id = self.slots[slot];
+        let process = &self.processes[id];
+        if process.alive && process.paused_until <= self.net.now {
+            self.next_call += 1;
+            let call = CallId(FOREIGN_CALLS + self.next_call);
+            self.processes[id].foreign(&mut self.net, &mut self.oracle, call, work);
+            self.after(Node::Process(id));
+        }
+    }
+
+    // --- registering and dialling ---
+
+    /// One life stands in the registry once.
+    pub(super) fn registered_once(&mut self) {
+        let registered = self.registry.registered();
+        for process in self.processes.iter().filter(|process| process.alive) {
+            let life = process.life();
+            let count = registered
+                .iter()
+                .filter(|(_, one)| one.life == life)
+                .count();
+            self.oracle.require(count <= 1, || {
+                format!("{life} is registered {count} times: {registered:?}")
+            });
+        }
+    }
+
+    /// Nobody is dialled in a loop.
+    pub(super) fn dials_anew(&mut self, caller: usize, conn: ConnId) {
+        let now = self.net.now;
+        let place = self.callers[caller].place(conn);
+        let peer = place.and_then(|place| self.callers[caller].peers.get(&place.endpoint));
+        let Some(slot) = peer.map(|peer| peer.slot) else {
+            return;
+        };
+        let times = self.dialled.entry((caller, slot)).or_default();
+        times.push_back(now);
+        while times.front().is_some_and(|at| *at + DIALS_WITHIN < now) {
+            times.pop_front();
+        }
+        let count = times.len();
+        self.oracle.require(count <= DIALS_MAX, || {
+            format!("caller {caller} dialled slot {slot} {count} times within {DIALS_WITHIN:?}")
+        });
+    }
+
+    // --- at rest ---
+
+    /// Exactly those that serve are registered, as serving, and no lease is left over.
+    pub(super) fn registry_at_rest(&mut self, alive: &BTreeSet<Incarnation>) {
+        let registered = self.registry.registered();
+        let serving = registered
+            .iter()
+            .filter(|(_, record)| record.state == State::Serving && record.ready);
+        let lives: BTreeSet<Incarnation> = serving
+            .map(|(_, record)| Incarnation::Life(record.life))
+            .collect();
+        let leases = self.registry.store.leases().count();
+        let right = lives == *alive && registered.len() == alive.len() && leases == alive.len();
+        self.oracle.require(right, || {
+            format!("registered are {registered:?} by {leases} leases; alive are {alive:?}")
+        });
+    }
+
+    /// Every caller has the registry's list, and one connection to each of those that serve.
+    pub(super) fn callers_at_rest(&mut self) {
+        let registered = self
+            .registry
+            .registered()
+            .into_iter()
+            .map(|(lease, record)| (lease, (Incarnation::Life(record.life), record.state)));
+        let registered = registered.collect();
+        for caller in &self.callers {
+            let (index, listed) = (caller.index, caller.naive.listed());
+            self.oracle.require(listed == registered, || {
+                format!("caller {index} was told {listed:?}; registered are {registered:?}")
+            });
+            let tiers = caller.snapshot.members.iter().map(|member| member.tier);
+            let others = tiers.filter(|tier| *tier != Tier::Ready).count();
+            let held = caller.peers.values().map(|peer| peer.connections.len());
+            let held: Vec<usize> = held.collect();
+            let right =
+                others == 0 && held.len() == registered.len() && held.iter().all(|n| *n == 1);
+            self.oracle.require(right, || {
+                format!("caller {index} holds {held:?} connections, and {others} members in vain")
+            });
+        }
+    }
+}
