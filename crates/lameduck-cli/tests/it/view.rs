@@ -7,7 +7,7 @@ const LAMEDUCK: &str = env!("CARGO_BIN_EXE_lameduck");
 /// Far longer than the lab takes, for machines that are busy.
 const LONG: Duration = Duration::from_secs(120);
 
-/// A terminal of its own, on a socket of its own.
+/// A terminal of its own, of the smallest size that is usual, on a socket of its own.
 struct Terminal {
     socket: String,
 }
@@ -16,7 +16,7 @@ impl Terminal {
     fn open(shell: &str) -> Self {
         let socket = format!("lameduck-test-{}", std::process::id());
         let terminal = Self { socket };
-        terminal.tmux(&["new-session", "-d", "-x", "100", "-y", "30", shell]);
+        terminal.tmux(&["new-session", "-d", "-x", "80", "-y", "24", shell]);
         terminal
     }
 
@@ -81,6 +81,13 @@ fn a_terminal_shows_a_row_for_each_server_and_then_the_table() {
     );
     terminal.shows(|screen| row(screen, 0, "closing") || row(screen, 1, "closing"));
     let screen = terminal.shows(|screen| screen.contains("ended with"));
-    assert!(screen.contains("after the signal, in ms"), "{screen}");
+    let whole = |line: &str, begin: &str, end: &str| line.starts_with(begin) && line.ends_with(end);
+    let is_whole = |begin: &str, end: &str| screen.lines().any(|line| whole(line, begin, end));
+    assert!(is_whole("after the signal, in ms", "  cut"), "{screen}");
+    assert!(is_whole("  server 0", " 0"), "{screen}");
+    assert!(
+        is_whole("a sleeping thread was late", "in 99 of 100)"),
+        "{screen}"
+    );
     assert!(!screen.contains("serving"), "the view is gone:\n{screen}");
 }
