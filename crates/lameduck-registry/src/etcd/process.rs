@@ -129,6 +129,12 @@ impl Process {
         self.client
     }
 
+    /// Its process id.
+    #[must_use]
+    pub const fn id(&self) -> u32 {
+        self.pid
+    }
+
     /// The registry target that names it: `etcd://127.0.0.1:PORT`.
     #[must_use]
     pub fn target(&self) -> String {
