@@ -41,7 +41,8 @@ pub const CUT_FLUSH: Duration = Duration::from_millis(100);
 pub const QUIET_SAMPLE: Duration = Duration::from_millis(25);
 /// Accepting what waits and closing the listener may take this long; it takes microseconds.
 pub const LISTENER_CLOSE_MAX: Duration = Duration::from_secs(1);
-/// A forced stop may take this long to flush its resets and to say goodbye to the registry.
+/// A forced stop may take this long to flush its resets and to say goodbye to the registry; so may one
+/// whose process was frozen past its budget, from when it goes on.
 pub const ABORT_MAX: Duration = Duration::from_millis(250);
 /// Requests of a program to its own provider (hold, resume, stop) that wait for their answer at
 /// once; each takes microseconds, so more are a loop gone wrong, and are refused.

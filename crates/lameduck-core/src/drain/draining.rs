@@ -96,6 +96,34 @@ impl Drain {
         self.put(Output::Done(self.report.clone()));
     }
 
+    /// A process that was frozen past the end of its budget finds all of its deadlines passed at once.
+    /// What is left to say (resets, the registry's goodbye, hooks) gets a moment nevertheless, once: as
+    /// much as a forced stop.
+    pub(super) fn overslept(&mut self, now: Timestamp) {
+        let Some(stop) = &mut self.stop else { return };
+        let late = now > stop.end_by + limits::ABORT_MAX && !stop.overslept;
+        if !late || mutant!("drain/overslept") {
+            return;
+        }
+        stop.overslept = true;
+        stop.end_by = now + limits::ABORT_MAX;
+        let end = stop.end_by;
+        let half = self.after_cut(now);
+        match &mut self.state {
+            State::Draining(Step::Leaving { gone, connections }) => {
+                for by in [gone, connections].into_iter().flatten() {
+                    *by = half;
+                }
+            }
+            State::Draining(Step::Hook { by, .. }) => *by = end,
+            State::Draining(Step::Listener(_) | Step::GoAways(_) | Step::InFlight)
+            | State::Starting
+            | State::Serving
+            | State::Closing(_)
+            | State::Stopped => {}
+        }
+    }
+
     pub(super) fn step_timeout(&mut self, now: Timestamp) {
         let State::Draining(step) = self.state.clone() else {
             return;

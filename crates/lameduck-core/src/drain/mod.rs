@@ -80,7 +80,7 @@ enum Step {
     },
 }
 
-/// A stop that has begun: its deadlines never move again.
+/// A stop that has begun: its deadlines never move again, but see [`Drain::overslept`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stop {
     since: Timestamp,
@@ -90,6 +90,8 @@ struct Stop {
     end_by: Timestamp,
     /// Whether the counters have been read since it began.
     sampled: bool,
+    /// Whether its end was moved.
+    overslept: bool,
 }
 
 impl Drain {
@@ -182,6 +184,7 @@ impl Drain {
             cut_by,
             end_by: now + self.plan.budget,
             sampled: false,
+            overslept: false,
         });
         if reason == Reason::ServerEnded {
             self.report.problems.push(Problem::ServerEnded);
@@ -480,6 +483,7 @@ impl Machine for Drain {
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
+        self.overslept(now);
         self.closing_timeout(now);
         self.step_timeout(now);
     }

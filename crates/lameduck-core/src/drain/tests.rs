@@ -90,6 +90,15 @@ impl World {
         self.now = self.now.max(end);
     }
 
+    /// Nothing runs for a time; then all that is due is.
+    fn freeze(&mut self, millis: u64) {
+        self.now = Timestamp::from_millis(millis);
+        while self.drain.deadline().is_some_and(|(at, _)| at <= self.now) {
+            self.drain.handle_timeout(self.now);
+        }
+        self.collect();
+    }
+
     fn step(&mut self, word: &str) {
         let (verb, rest) = word.split_once(' ').unwrap_or((word, ""));
         let (asked, want) = (self.asked, self.want);
@@ -105,6 +114,7 @@ impl World {
                 self.in_flight += 1;
             }
             "until" => self.until(rest.parse().expect("milliseconds")),
+            "freeze" => self.freeze(rest.parse().expect("milliseconds")),
             "registry" => self.input(Input::Deregistered(want, Ok(()))),
             "registry-fails" => self.input(Input::Deregistered(want, Err("denied".to_owned()))),
             "listener" => self.input(Input::ListenerClosed(asked)),
@@ -246,6 +256,44 @@ fn what_does_not_end_is_cut_in_time() {
             "10000: [stopped], done 10: stopped (sigterm) in 10000 ms: closing 500 ms, in flight \
              at the start 1, abandoned 1; connections had to be cut; a registration may be left \
              until its lease ends: no answer in time; hook db took too long and was left behind",
+        ],
+    );
+}
+
+#[test]
+fn what_was_frozen_past_its_budget_still_says_goodbye() {
+    check(
+        "start; admit; term; freeze 30000; cut 1; registry; flushed; hook",
+        &[
+            SERVING,
+            "0: answer 1 true, stopping, [closing], unready, want closing, announce",
+            "30000: go-away-existing 125, [draining], closelistener, goawayall, closegate, \
+             endwatches, awaitinflight, cut, want gone",
+            "30000: hook 0",
+            "30000: [stopped], done 10: stopped (sigterm) in 30000 ms: closing 30000 ms (requests \
+             came until the cap), in flight at the start 1, abandoned 1; closing the listener took \
+             too long; not every connection confirmed its final GOAWAY; connections had to be cut",
+        ],
+    );
+}
+
+#[test]
+fn what_was_frozen_past_its_budget_waits_for_nobody() {
+    check(
+        "start; admit; term; until 500; listener; told; idle; freeze 30000; until 40000",
+        &[
+            SERVING,
+            "0: answer 1 true, stopping, [closing], unready, want closing, announce",
+            "100: go-away-existing 125",
+            "500: [draining], closelistener",
+            "500: goawayall",
+            "500: closegate, endwatches, awaitinflight",
+            "500: want gone",
+            "30125: cut",
+            "30187: hook 0",
+            "30250: [stopped], done 10: stopped (sigterm) in 30250 ms: closing 500 ms, in flight \
+             at the start 1, abandoned 0; a registration may be left until its lease ends: no \
+             answer in time; connections had to be cut; hook db took too long and was left behind",
         ],
     );
 }

@@ -1,6 +1,7 @@
 //! A provider from build to report.
 
 mod descriptors;
+mod frozen;
 mod leaving;
 mod routes;
 mod signals;

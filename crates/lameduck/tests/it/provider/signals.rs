@@ -28,7 +28,7 @@ const ROLE: &str = "LAMEDUCK_TEST_ROLE";
 pub const PEER: &str = "LAMEDUCK_TEST_PEER";
 const START: Duration = Duration::from_secs(3);
 const BUDGET: Duration = Duration::from_secs(1);
-const WORK: Duration = Duration::from_secs(2);
+pub const WORK: Duration = Duration::from_secs(2);
 /// Processes that get a signal after each delay.
 const SPAWNS: usize = 50;
 
@@ -49,6 +49,7 @@ fn child() {
     let code = runtime.block_on(async {
         let server = match role.as_str() {
             "stuck, on a budget" => server().budget(BUDGET),
+            "serve, on a budget" => server().budget(super::frozen::BUDGET),
             "short of descriptors" => super::descriptors::watched(server()),
             _ => server(),
         };
