@@ -222,7 +222,9 @@ impl Caller {
                 status,
                 marks,
             } => {
-                self.marks(net, place, marks);
+                if let Some(marks) = marks {
+                    self.marks(net, place, marks);
+                }
                 let input = watch::Input::Status { ticket: of, status };
                 self.inbox.push_back(Inner::Watch(endpoint, ticket, input));
             }

@@ -1,10 +1,11 @@
 //! How processes and callers conduct themselves, seen from outside: what each rule of leaving, of
 //! registering and of dialling comes to for others. It knows times and messages, not machines.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use lameduck_core::drain::Report;
+use lameduck_core::directory::EndpointId;
+use lameduck_core::drain::{Problem, Report};
 use lameduck_core::event::Tier;
 use lameduck_core::instance::{Incarnation, Life, State};
 use lameduck_core::limits;
@@ -46,6 +47,15 @@ pub(super) struct Departure {
     /// Connections that had been told to go before.
     told: BTreeSet<ConnId>,
     has_closed: bool,
+}
+
+impl Caller {
+    /// Whether it has a connection that takes calls to some epoch of this life.
+    fn is_connected(&self, life: Life) -> bool {
+        let same = |of: Incarnation| matches!(of, Incarnation::Life(of) if of.boot == life.boot);
+        let mut peers = self.peers.values().filter(|peer| same(peer.incarnation));
+        peers.any(|peer| peer.connections.values().any(|one| one.usable))
+    }
 }
 
 impl World {
@@ -127,16 +137,24 @@ impl World {
             format!("process {id} was told to stop and serves again")
         });
         self.departures.remove(&id);
-        for pause in [SEES_RESUMED, ASKS_RESUMED] {
-            let is_soon = pause == SEES_RESUMED;
-            if !(is_soon && self.scenario.watchless) {
-                self.net.after(pause, Due::SeeResumed { process, life });
-            }
+        let watchless = self.scenario.watchless;
+        let pause = if watchless {
+            ASKS_RESUMED
+        } else {
+            SEES_RESUMED
+        };
+        for caller in self.callers.iter().filter(|one| one.is_connected(life)) {
+            let see = Due::SeeResumed {
+                process,
+                life,
+                caller: caller.index,
+            };
+            self.net.after(pause, see);
         }
     }
 
-    /// Who is connected calls a life that has been taken back, whatever the registry does.
-    pub(super) fn see_resumed(&mut self, id: usize, life: Life) {
+    /// Who was connected calls a life that has been taken back, whatever the registry does.
+    pub(super) fn see_resumed(&mut self, id: usize, life: Life, caller: usize) {
         let process = &self.processes[id];
         let since = process.serving_since.unwrap_or(self.net.now);
         let undisturbed = self
@@ -147,20 +165,19 @@ impl World {
         if !known || !undisturbed || self.oracle.was_harmed(id, since) {
             return;
         }
-        for caller in &self.callers {
-            let says = |(of, state): &(Incarnation, State)| {
-                let boot = matches!(of, Incarnation::Life(of) if of.boot == life.boot);
-                boot && *state == State::Serving
-            };
-            let listed = caller.naive.listed().values().any(says);
-            let ready = caller.ready().contains(&Incarnation::Life(life));
-            self.oracle.require(ready || !listed, || {
-                format!(
-                    "caller {} has not seen that {life} serves again",
-                    caller.index
-                )
-            });
-        }
+        let caller = &self.callers[caller];
+        let says = |(of, state): &(Incarnation, State)| {
+            let boot = matches!(of, Incarnation::Life(of) if of.boot == life.boot);
+            boot && *state == State::Serving
+        };
+        let listed = caller.naive.listed().values().any(says);
+        let ready = caller.ready().contains(&Incarnation::Life(life));
+        self.oracle.require(ready || !listed, || {
+            format!(
+                "caller {} has not seen that {life} serves again",
+                caller.index
+            )
+        });
     }
 
     /// Closing lasts its floor, until it is quiet, and not beyond its cap.
@@ -216,6 +233,12 @@ impl World {
         self.oracle.require(report.total <= BUDGET, || {
             format!("a stop took longer than its budget: {report}")
         });
+        let slow = [Problem::Listener, Problem::GoAways];
+        let waited = report.problems.iter().any(|one| slow.contains(one));
+        self.oracle
+            .require(!waited || process.paused_until > Timestamp::ZERO, || {
+                format!("a stop waited in vain for a step of its own: {report}")
+            });
         if let Some(departure) = self.departures.remove(&id) {
             let ran = process.paused_until < departure.closing;
             let late = departure.stop.is_none_or(|stop| stop + BUDGET < now);
@@ -284,6 +307,27 @@ impl World {
         }
     }
 
+    /// Who has left by its own word is not connected to anew.
+    pub(super) fn keeps_away(&mut self, index: usize) {
+        let caller = &self.callers[index];
+        let left = caller
+            .peers
+            .iter()
+            .filter(|(id, peer)| caller.naive.has_left(**id, peer.slot, peer.incarnation));
+        let left = left.map(|(id, peer)| {
+            let connections = peer.connections.values().filter(|one| !one.retired);
+            (*id, connections.map(|one| one.id).collect())
+        });
+        let left: BTreeMap<EndpointId, BTreeSet<ConnId>> = left.collect();
+        let before = self.barred.insert(index, left).unwrap_or_default();
+        for (id, now) in &self.barred[&index] {
+            let anew = before.get(id).is_some_and(|before| !now.is_subset(before));
+            self.oracle.require(!anew, || {
+                format!("caller {index} connected anew to {id:?}, which has left")
+            });
+        }
+    }
+
     /// Nobody is dialled in a loop.
     pub(super) fn dials_anew(&mut self, caller: usize, conn: ConnId) {
         let now = self.net.now;
@@ -292,6 +336,13 @@ impl World {
         let Some(slot) = peer.map(|peer| peer.slot) else {
             return;
         };
+        let left = place.is_some_and(|place| {
+            let barred = self.barred.get(&caller);
+            barred.is_some_and(|barred| barred.contains_key(&place.endpoint))
+        });
+        self.oracle.require(!left, || {
+            format!("caller {caller} dials slot {slot}, whose process has left")
+        });
         let times = self.dialled.entry((caller, slot)).or_default();
         times.push_back(now);
         while times.front().is_some_and(|at| *at + DIALS_WITHIN < now) {

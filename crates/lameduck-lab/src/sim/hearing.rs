@@ -216,12 +216,12 @@ impl watch_effects::Edge for At<'_> {
         self.connection
     }
 
-    fn watch(&mut self, ticket: Ticket, _: Name) {
+    fn watch(&mut self, ticket: Ticket, name: Name) {
         let at = self.connection;
         if let Some(connection) = self.connection(at) {
             connection.streams.insert(ticket);
         }
-        self.frame(Frame::Watch { ticket });
+        self.frame(Frame::Watch { ticket, name });
     }
 
     fn check(&mut self, ticket: Ticket, _: Name) {

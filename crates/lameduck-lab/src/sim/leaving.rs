@@ -43,10 +43,10 @@ impl Edge for Leaving<'_> {
 
     fn set_ready(&mut self, ready: bool) {
         self.process.ready = ready;
-        // Marks follow the announcement, which comes after this.
-        let (marks, status) = (self.process.marks(), self.process.status());
+        let status = self.process.status();
         for (conn, connection) in &self.process.connections {
             for ticket in &connection.watches {
+                let marks = None;
                 let frame = Frame::Status {
                     ticket: *ticket,
                     status,

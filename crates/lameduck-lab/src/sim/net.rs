@@ -119,6 +119,12 @@ impl Net {
         self.after(REGISTRY_CALL_MAX, Due::Tell { to, ticket, tell });
     }
 
+    /// Later than anybody waits for the registry.
+    pub(super) fn late(&mut self) -> Duration {
+        let most = REGISTRY_CALL_MAX + REGISTRY_CALL_MAX;
+        self.rng.between(REGISTRY_CALL_MAX, most)
+    }
+
     /// Nothing is lost any more: what is wanted must come true now.
     pub(super) fn calm_down(&mut self) {
         self.loss_permille = 0;

@@ -15,7 +15,7 @@ use lameduck_core::registry::{ErrorClass, RegistryError, Want};
 use lameduck_core::rng::Rng;
 use lameduck_core::session::{self, LeaseId, Session};
 use lameduck_core::time::Timestamp;
-use lameduck_core::watch::{Ended, Status};
+use lameduck_core::watch::{Ended, Name, Status};
 
 use super::leaving::Leaving;
 use super::net::Net;
@@ -65,6 +65,7 @@ pub(super) struct Process {
     pub(super) report: Option<Report>,
     pub(super) flaw: Option<Flaw>,
     watchless: bool,
+    nameless: bool,
 }
 
 impl Process {
@@ -106,6 +107,7 @@ impl Process {
             report: None,
             flaw: scenario.flaw,
             watchless: scenario.watchless,
+            nameless: scenario.nameless,
         };
         net.note(format_args!("process {id} starts at slot {slot} as {life}"));
         process.tell_drain(net, drain::Input::Started);
@@ -198,11 +200,20 @@ impl Process {
         };
         match frame {
             Frame::Watch { .. } | Frame::Check { .. } if connection.last_told => {}
-            Frame::Watch { ticket } if self.watchless => {
+            Frame::Watch { ticket, name } if name == Name::Service && self.nameless => {
+                let (status, marks) = (Status::Unknown, Some(marks));
+                let frame = Frame::Status {
+                    ticket,
+                    status,
+                    marks,
+                };
+                net.frame(conn, false, frame);
+            }
+            Frame::Watch { ticket, .. } if self.watchless => {
                 let how = Ended::Unimplemented;
                 net.frame(conn, false, Frame::WatchEnded { ticket, how });
             }
-            Frame::Watch { ticket } if self.watches_open => {
+            Frame::Watch { ticket, .. } if self.watches_open => {
                 connection.watches.insert(ticket);
                 net.frame(
                     conn,
@@ -210,11 +221,11 @@ impl Process {
                     Frame::Status {
                         ticket,
                         status,
-                        marks,
+                        marks: Some(marks),
                     },
                 );
             }
-            Frame::Watch { ticket } => {
+            Frame::Watch { ticket, .. } => {
                 net.frame(
                     conn,
                     false,

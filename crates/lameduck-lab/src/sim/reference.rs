@@ -9,7 +9,7 @@ use lameduck_core::event::{ClosingSource, Tier};
 use lameduck_core::instance::{Incarnation, Instance, State};
 use lameduck_core::registry::{EntryId, Update};
 
-use super::caller::Caller;
+use super::caller::{Caller, address};
 use super::oracle::Oracle;
 
 impl Caller {
@@ -34,6 +34,8 @@ pub(super) struct Naive {
     /// Lives that said themselves that they are closing.
     closed: BTreeSet<Incarnation>,
     up: BTreeSet<EndpointId>,
+    /// Who was up at some time.
+    were_up: BTreeSet<EndpointId>,
     sick: BTreeSet<EndpointId>,
     /// Whether anything was said that only makes sense with the machine's own memory (a guess
     /// from health): such members are not compared.
@@ -74,7 +76,10 @@ impl Naive {
                     self.closed.insert(*incarnation);
                 }
             }
-            Input::Link { endpoint, up } => set(&mut self.up, *endpoint, *up),
+            Input::Link { endpoint, up } => {
+                set(&mut self.up, *endpoint, *up);
+                self.were_up.extend(up.then_some(*endpoint));
+            }
             Input::Health { endpoint, serving } => set(&mut self.sick, *endpoint, !*serving),
             Input::PeerEnded { endpoint } => {
                 if self.sick.contains(endpoint) {
@@ -96,6 +101,17 @@ impl Naive {
     /// Whether this life has said that it is closing.
     pub(super) fn is_closed(&self, life: Incarnation) -> bool {
         self.closed.iter().any(|said| covers(*said, life))
+    }
+
+    /// Whether an endpoint that was up has left by its own word, and all that is registered for its
+    /// address says so too: nobody is to be found there any more.
+    pub(super) fn has_left(&self, endpoint: EndpointId, slot: usize, life: Incarnation) -> bool {
+        let address = address(slot);
+        let mut here = self.listed.values().filter(|one| one.address == address);
+        let mut all = here.clone();
+        let registered = here.any(|one| one.incarnation == life);
+        let says_so = registered && all.all(|one| one.state == State::Closing);
+        says_so && self.is_closed(life) && self.were_up.contains(&endpoint)
     }
 
     /// What is listed now, by the registry's own key.

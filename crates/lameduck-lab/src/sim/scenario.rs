@@ -141,6 +141,8 @@ pub struct Scenario {
     pub floor: Duration,
     /// The servers' health service has no Watch.
     pub watchless: bool,
+    /// It knows the server as a whole, and no service by its name.
+    pub nameless: bool,
     /// Somebody else's client.
     pub foreign: Option<Foreign>,
     /// When what happens, in order.
@@ -176,6 +178,7 @@ impl Scenario {
             failover: rng.below(3) > 0,
             floor: Duration::from_millis([500, 2_000][rng.below(2)]),
             watchless: rng.below(6) == 0,
+            nameless: rng.below(4) == 0,
             foreign: (rng.below(4) == 0).then(|| Foreign {
                 slot: rng.below(servers),
                 work: Duration::from_millis([20, 20, 15_000][rng.below(3)]),
@@ -216,7 +219,7 @@ fn draw(rng: &mut Rng, world: &Scenario, violent: bool) -> Act {
         0..=3 => Act::Roll { slot },
         4 => Act::Hold { slot, length },
         5 => Act::RegistryAway {
-            length: length * (1 + rng.below(3) as u32),
+            length: length * [1, 2, 4][rng.below(3)],
             back: [Back::AsItWas, Back::LeasesKept, Back::Compacted, Back::Anew][rng.below(4)],
         },
         6 => Act::LeasesEnd,
@@ -256,6 +259,9 @@ fn sequel(rng: &mut Rng, world: &Scenario, at: Duration, act: Act) -> Vec<(Durat
             let length = length / 4;
             vec![(at + soon(rng, 500), Act::Hold { slot, length })]
         }
+        Act::Break { slot } | Act::Age { slot } if rng.below(2) == 0 => {
+            vec![(at + soon(rng, 60), Act::Roll { slot })]
+        }
         _ => Vec::new(),
     }
 }
@@ -277,6 +283,9 @@ impl fmt::Display for Scenario {
         write!(f, ", {failover} failover, floor {:?}", self.floor)?;
         if self.watchless {
             write!(f, ", no health Watch")?;
+        }
+        if self.nameless {
+            write!(f, ", health only of the whole")?;
         }
         if let Some(Foreign { slot, work }) = self.foreign {
             write!(

@@ -76,6 +76,6 @@ fn a_mark_that_stays_is_found() {
         11,
         Flaw::StaysMarked,
         Act::Hold { slot: 1, length },
-        "serves again",
+        "would call",
     );
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lameduck_core::instance::{Life, State};
 use lameduck_core::machine::Ticket;
 use lameduck_core::mirror;
-use lameduck_core::watch::{Ended, Status};
+use lameduck_core::watch::{Ended, Name, Status};
 
 use super::scenario::Back;
 
@@ -89,6 +89,7 @@ pub(super) enum Frame {
     // to the server
     Watch {
         ticket: Ticket,
+        name: Name,
     },
     Cancel {
         ticket: Ticket,
@@ -106,7 +107,8 @@ pub(super) enum Frame {
     Status {
         ticket: Ticket,
         status: Status,
-        marks: Marks,
+        /// Only the first message of a stream comes with headers.
+        marks: Option<Marks>,
     },
     WatchEnded {
         ticket: Ticket,
@@ -212,5 +214,6 @@ pub(super) enum Due {
     SeeResumed {
         process: usize,
         life: Life,
+        caller: usize,
     },
 }

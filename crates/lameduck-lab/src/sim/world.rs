@@ -1,11 +1,11 @@
 //! One world: actors, what is due next, and what the operator does to them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use lameduck_core::directory::EndpointId;
 use lameduck_core::failover::Proof;
 use lameduck_core::instance::{Incarnation, Life};
-use lameduck_core::limits::REGISTRY_CALL_MAX;
 use lameduck_core::machine::Ticket;
 use lameduck_core::time::Timestamp;
 
@@ -55,6 +55,8 @@ pub(super) struct World {
     pub(super) departures: BTreeMap<usize, Departure>,
     /// When something was last done to a process beside its being stopped.
     pub(super) disturbed: BTreeMap<usize, Timestamp>,
+    /// Endpoints of each caller that have left by their own word, with their last connections.
+    pub(super) barred: BTreeMap<usize, BTreeMap<EndpointId, BTreeSet<ConnId>>>,
     /// When each caller dialled each slot.
     pub(super) dialled: BTreeMap<(usize, usize), VecDeque<Timestamp>>,
 }
@@ -88,6 +90,7 @@ impl World {
             told: BTreeMap::new(),
             departures: BTreeMap::new(),
             disturbed: BTreeMap::new(),
+            barred: BTreeMap::new(),
             dialled: BTreeMap::new(),
         };
         world.populate();
@@ -210,7 +213,11 @@ impl World {
             Due::Foreign => self.foreign(),
             Due::SeeLeft { life } => self.see_left(life),
             Due::SeeClosing { process } => self.see_closing(process),
-            Due::SeeResumed { process, life } => self.see_resumed(process, life),
+            Due::SeeResumed {
+                process,
+                life,
+                caller,
+            } => self.see_resumed(process, life, caller),
             Due::Dial { conn } => self.dial(conn),
             Due::Dialled { conn, ok } => {
                 self.on_caller(conn, |caller, net, oracle| {
@@ -380,12 +387,16 @@ impl World {
             return;
         }
         let slow = self.registry.slow_until > self.net.now;
+        if slow && !is_watch && self.net.rng.below(3) == 0 {
+            // Its sender has given up before it is heard.
+            let (late, ask) = (self.net.late(), ask.clone());
+            return self.net.after(late, Due::Ask { from, ticket, ask });
+        }
         let tell = self.registry.ask(self.net.now, from, ticket, ask);
         if is_watch {
             self.push(from, ticket, tell);
         } else if slow {
-            let late = REGISTRY_CALL_MAX + self.net.delay();
-            let to = from;
+            let (late, to) = (self.net.late(), from);
             self.net.after(late, Due::Tell { to, ticket, tell });
         } else if !self.net.is_lost() {
             self.net.send(Due::Tell {
@@ -509,6 +520,7 @@ impl World {
                 },
             );
         }
+        self.keeps_away(index);
         let caller = &mut self.callers[index];
         let failed: Vec<(CallId, Proof)> = std::mem::take(&mut caller.failed);
         for (call, proof) in failed {
