@@ -79,7 +79,7 @@ fn log(event: &Event) {
                 %registry,
                 wanted = word(*want),
                 %error,
-                "the registry does not take the registration; it is tried again"
+                "the registry does not confirm the registration; it is tried again"
             ),
         },
         Event::MetadataDenied { registry } => warn!(

@@ -42,13 +42,13 @@ impl RegistrationStatus {
         }
     }
 
+    /// What there is to say. What was confirmed once and cannot be renewed now is not confirmed.
     fn event(&self) -> Option<Event> {
-        let reached = self.want == self.reached;
         let want = self.want?;
-        (reached || self.error.is_some()).then(|| Event::Registration {
+        (self.want == self.reached || self.error.is_some()).then(|| Event::Registration {
             registry: self.registry.clone(),
             want,
-            error: self.error.clone().filter(|_| !reached),
+            error: self.error.clone(),
         })
     }
 }
@@ -186,6 +186,36 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use lameduck_core::registry::{ErrorClass, RegistryError};
+
+    #[test]
+    fn a_registry_that_cannot_be_reached_any_more_is_no_confirmation() {
+        let heard: Arc<Mutex<Vec<Option<String>>>> = Arc::default();
+        let ears = Arc::clone(&heard);
+        let events = Events::new(vec![Arc::new(move |event: &Event| {
+            if let Event::Registration { error, .. } = event {
+                ears.lock().expect("no panic").push(error.clone());
+            }
+        })]);
+        let status = watch::Sender::new(RegistrationStatus::new("etcd".to_owned()));
+        let want = Some(Want::Closing);
+        status.send_modify(|status| status.want = want);
+        let silent = || RegistryError {
+            class: ErrorClass::Retry,
+            message: "no answer".to_owned(),
+        };
+        for error in [None, Some(silent()), Some(silent()), None] {
+            let next = PublicationStatus {
+                reached: want,
+                registered: true,
+                metadata: true,
+                error,
+            };
+            take(&status, next, &events);
+        }
+        let silent = Some("no answer".to_owned());
+        assert_eq!(*heard.lock().expect("no panic"), [None, silent, None]);
+    }
 
     #[test]
     fn a_registry_that_takes_the_address_alone_is_told_once() {
