@@ -8,6 +8,7 @@ use super::{Directory, EndpointId, Output, same_boot};
 use crate::event::ClosingSource;
 use crate::instance::{Incarnation, Instance, State};
 use crate::mutant;
+use crate::name::Address;
 use crate::registry::{Entry, EntryId};
 use crate::time::Timestamp;
 
@@ -81,18 +82,14 @@ impl Directory {
     /// `None` for a life that is hidden: late data does not bring it back.
     fn endpoint_for(&mut self, instance: &Instance) -> Option<EndpointId> {
         let incarnation = instance.incarnation;
-        let here = self
-            .endpoints
-            .iter()
-            .filter(|(_, e)| e.address == instance.address);
-        let same = here
-            .clone()
+        let here = || self.endpoints_at(&instance.address);
+        let same = here()
             .find(|(_, e)| e.incarnation == incarnation || same_boot(e.incarnation, incarnation));
         let same = same.or_else(|| {
             // A bare address means whoever is there: the one that came last.
-            here.clone().rfind(|_| incarnation == Incarnation::Unknown)
+            here().rfind(|_| incarnation == Incarnation::Unknown)
         });
-        if let Some((&id, endpoint)) = same {
+        if let Some((id, endpoint)) = same {
             if is_resumed(endpoint.incarnation, incarnation) {
                 self.become_life(id, incarnation);
             }
@@ -105,12 +102,26 @@ impl Directory {
         Some(self.add(instance))
     }
 
+    /// The endpoints of one address, by id. By an index: a list may have thousands of addresses, and
+    /// this is asked for each.
+    pub(super) fn endpoints_at(
+        &self,
+        address: &Address,
+    ) -> impl DoubleEndedIterator<Item = (EndpointId, &Endpoint)> {
+        let ids = self.addresses.get(address).into_iter().flatten();
+        ids.filter_map(|id| self.endpoints.get(id).map(|endpoint| (*id, endpoint)))
+    }
+
     fn add(&mut self, instance: &Instance) -> EndpointId {
         let id = EndpointId(self.next_id);
         self.next_id += 1;
         let (address, incarnation) = (instance.address.clone(), instance.incarnation);
         self.endpoints
             .insert(id, Endpoint::new(address.clone(), incarnation));
+        self.addresses
+            .entry(address.clone())
+            .or_default()
+            .insert(id);
         self.out.push_back(Output::Add {
             endpoint: id,
             address,

@@ -12,7 +12,7 @@ mod endpoint;
 mod merge;
 mod tombstone;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -142,6 +142,8 @@ pub struct Directory {
     service: Option<ServiceName>,
     entries: BTreeMap<EntryId, Listed>,
     endpoints: BTreeMap<EndpointId, Endpoint>,
+    /// The endpoints of each address; none without any.
+    addresses: BTreeMap<Address, BTreeSet<EndpointId>>,
     tombstones: Tombstones,
     next_id: u64,
     /// A whole list was seen: an empty one is knowledge, not ignorance.
@@ -159,6 +161,7 @@ impl Directory {
             service,
             entries: BTreeMap::new(),
             endpoints: BTreeMap::new(),
+            addresses: BTreeMap::new(),
             tombstones,
             next_id: 0,
             synced: false,
@@ -249,10 +252,11 @@ impl Directory {
             return;
         }
         let address = endpoint.address.clone();
-        let twin = self.endpoints.iter().find(|(other, e)| {
-            **other != id && e.address == address && e.incarnation == incarnation
-        });
-        if let Some((&twin, _)) = twin {
+        let twin = self
+            .endpoints_at(&address)
+            .find(|(other, e)| *other != id && e.incarnation == incarnation)
+            .map(|(twin, _)| twin);
+        if let Some(twin) = twin {
             self.redirect(id, twin);
             self.remove(id);
         } else {
@@ -380,6 +384,12 @@ impl Directory {
         let Some(endpoint) = self.endpoints.remove(&id) else {
             return;
         };
+        if let Some(beside) = self.addresses.get_mut(&endpoint.address) {
+            beside.remove(&id);
+            if beside.is_empty() {
+                self.addresses.remove(&endpoint.address);
+            }
+        }
         for listed in self.entries.values_mut() {
             if listed.endpoint == Some(id) {
                 listed.endpoint = None;

@@ -665,6 +665,11 @@ proptest! {
             let members: Map<_, _> =
                 snapshot.members.iter().map(|m| (m.endpoint, m.incarnation)).collect();
             prop_assert_eq!(&members, &followed);
+            let mut addresses: Map<Address, BTreeSet<EndpointId>> = Map::new();
+            for member in &snapshot.members {
+                addresses.entry(member.address.clone()).or_default().insert(member.endpoint);
+            }
+            prop_assert_eq!(&directory.addresses, &addresses, "the index is what it indexes");
             for member in &snapshot.members {
                 let hidden = directory.tombstones().hides(member.incarnation);
                 prop_assert!(!(hidden && member.tier == Tier::Ready), "{:?}", member);
