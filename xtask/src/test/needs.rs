@@ -25,6 +25,11 @@ const NEEDS: &[Need] = &[
         packages: &["etcd-server", "etcd-client"],
     },
     Need {
+        name: "ip",
+        programs: &["ip"],
+        packages: &["iproute2"],
+    },
+    Need {
         name: "tmux",
         programs: &["tmux"],
         packages: &["tmux"],

@@ -6,6 +6,8 @@ mod leaving;
 mod members;
 mod names;
 mod node;
+#[cfg(target_os = "linux")]
+mod partition;
 mod rolls;
 mod streams;
 
