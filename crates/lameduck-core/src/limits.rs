@@ -151,6 +151,10 @@ pub const MIRROR_CHECK: Duration = Duration::from_secs(300);
 pub const WATCH_SETTLED: Duration = Duration::from_secs(1);
 /// Instances of one service that a mirror takes; further ones are counted and left out.
 pub const INSTANCES_MAX: usize = 20_000;
+/// For each thousand instances of a service, how long a view with more to choose from may wait after
+/// the last one was published. A view is as long as the list: published for each of 20,000
+/// connections that come up, it would cost minutes. What takes an instance away never waits.
+pub const PUBLISH_PACE: Duration = Duration::from_millis(1);
 /// Watchers, leases and keys of one development server or memory registry.
 pub const STORE_ITEMS_MAX: usize = 100_000;
 /// Changes that the store remembers for watches that start in the past; older ones are compacted.

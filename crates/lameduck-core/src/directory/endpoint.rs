@@ -1,15 +1,20 @@
 //! One endpoint of a directory, and its place in the order of choice.
 
+use alloc::collections::BTreeSet;
+
 use crate::event::Tier;
 use crate::instance::Incarnation;
 use crate::mutant;
 use crate::name::Address;
+use crate::registry::EntryId;
 
 /// One life at one address, as well as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Endpoint {
     pub(super) address: Address,
     pub(super) incarnation: Incarnation,
+    /// The registrations that stand for it.
+    pub(super) listings: BTreeSet<EntryId>,
     /// It has a usable connection.
     pub(super) up: bool,
     /// It had one at some time.
@@ -28,6 +33,7 @@ impl Endpoint {
         Self {
             address,
             incarnation,
+            listings: BTreeSet::new(),
             up: false,
             was_up: false,
             serving: None,

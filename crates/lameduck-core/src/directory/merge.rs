@@ -1,9 +1,11 @@
 //! Which endpoint a registration stands for.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::mem;
 
 use super::endpoint::Endpoint;
+use super::settle::Change;
 use super::{Directory, EndpointId, Output, same_boot};
 use crate::event::ClosingSource;
 use crate::instance::{Incarnation, Instance, State};
@@ -34,24 +36,28 @@ pub(super) struct Support {
 }
 
 impl Directory {
-    /// What is said of each endpoint, in one pass over all registrations.
-    pub(super) fn supports(&self) -> BTreeMap<EndpointId, Support> {
-        let mut supports: BTreeMap<EndpointId, Support> = BTreeMap::new();
-        for Listed { instance, endpoint } in self.entries.values() {
-            let Some(id) = endpoint else { continue };
-            let support = supports.entry(*id).or_default();
+    /// What is said of an endpoint.
+    pub(super) fn support(&self, id: EndpointId) -> Support {
+        let mut support = Support::default();
+        let listings = self.endpoints.get(&id).map(|endpoint| &endpoint.listings);
+        let listed = listings.into_iter().flatten();
+        for Listed { instance, .. } in listed.filter_map(|entry| self.entries.get(entry)) {
             support.listed = true;
             support.ready |= instance.ready;
             support.closing |= instance.state == State::Closing;
             support.open |= instance.incarnation == Incarnation::Unknown;
         }
-        supports
+        support
     }
 
     /// Takes a whole list: what is not in it is not registered any more.
     pub(super) fn reset(&mut self, now: Timestamp, entries: Vec<Entry>) {
         let present: BTreeSet<EntryId> = entries.iter().map(|entry| entry.id).collect();
-        self.entries.retain(|id, _| present.contains(id));
+        let listed = self.entries.keys();
+        let gone: Vec<EntryId> = listed.filter(|id| !present.contains(id)).copied().collect();
+        for id in gone {
+            self.unlist(id);
+        }
         for entry in entries {
             self.upsert(now, entry);
         }
@@ -72,22 +78,54 @@ impl Directory {
             Some(listed) => listed.endpoint,
             None => self.endpoint_for(&instance),
         };
+        self.unlist(id);
         self.entries.insert(id, Listed { instance, endpoint });
+        self.list(id, endpoint);
         if closing {
             self.close(now, incarnation, ClosingSource::Registry);
         }
+    }
+
+    /// A registration is gone.
+    pub(super) fn unlist(&mut self, id: EntryId) {
+        let listed = self.entries.remove(&id);
+        let Some(endpoint) = listed.and_then(|listed| listed.endpoint) else {
+            return;
+        };
+        if let Some(stood_for) = self.endpoints.get_mut(&endpoint) {
+            stood_for.listings.remove(&id);
+            self.touched.insert(endpoint);
+        }
+    }
+
+    fn list(&mut self, id: EntryId, endpoint: Option<EndpointId>) {
+        let Some(endpoint) = endpoint else { return };
+        if let Some(stands_for) = self.endpoints.get_mut(&endpoint) {
+            stands_for.listings.insert(id);
+            self.touched.insert(endpoint);
+        }
+    }
+
+    /// The endpoints at an address, in the order in which they came.
+    pub(super) fn endpoints_at(
+        &self,
+        address: &Address,
+    ) -> impl DoubleEndedIterator<Item = (EndpointId, &Endpoint)> {
+        let here = self.addresses.get(address).into_iter().flatten();
+        here.filter_map(|id| Some((*id, self.endpoints.get(id)?)))
     }
 
     /// The endpoint that `instance` names: the same life at the same address, a new one otherwise.
     /// `None` for a life that is hidden: late data does not bring it back.
     fn endpoint_for(&mut self, instance: &Instance) -> Option<EndpointId> {
         let incarnation = instance.incarnation;
-        let here = || self.endpoints_at(&instance.address);
-        let same = here()
+        let same = self
+            .endpoints_at(&instance.address)
             .find(|(_, e)| e.incarnation == incarnation || same_boot(e.incarnation, incarnation));
         let same = same.or_else(|| {
             // A bare address means whoever is there: the one that came last.
-            here().rfind(|_| incarnation == Incarnation::Unknown)
+            let is_bare = incarnation == Incarnation::Unknown;
+            self.endpoints_at(&instance.address).rfind(|_| is_bare)
         });
         if let Some((id, endpoint)) = same {
             if is_resumed(endpoint.incarnation, incarnation) {
@@ -102,16 +140,6 @@ impl Directory {
         Some(self.add(instance))
     }
 
-    /// The endpoints of one address, by id. By an index: a list may have thousands of addresses, and
-    /// this is asked for each.
-    pub(super) fn endpoints_at(
-        &self,
-        address: &Address,
-    ) -> impl DoubleEndedIterator<Item = (EndpointId, &Endpoint)> {
-        let ids = self.addresses.get(address).into_iter().flatten();
-        ids.filter_map(|id| self.endpoints.get(id).map(|endpoint| (*id, endpoint)))
-    }
-
     fn add(&mut self, instance: &Instance) -> EndpointId {
         let id = EndpointId(self.next_id);
         self.next_id += 1;
@@ -122,6 +150,8 @@ impl Directory {
             .entry(address.clone())
             .or_default()
             .insert(id);
+        self.touched.insert(id);
+        self.changed(Change::More);
         self.out.push_back(Output::Add {
             endpoint: id,
             address,
@@ -132,10 +162,14 @@ impl Directory {
 
     /// Lets registrations of one endpoint stand for another.
     pub(super) fn redirect(&mut self, from: EndpointId, to: EndpointId) {
-        for listed in self.entries.values_mut() {
-            if listed.endpoint == Some(from) {
+        let Some(endpoint) = self.endpoints.get_mut(&from) else {
+            return;
+        };
+        for id in mem::take(&mut endpoint.listings) {
+            if let Some(listed) = self.entries.get_mut(&id) {
                 listed.endpoint = Some(to);
             }
+            self.list(id, Some(to));
         }
     }
 

@@ -10,6 +10,7 @@
 
 mod endpoint;
 mod merge;
+mod settle;
 mod tombstone;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,14 +19,15 @@ use alloc::vec::Vec;
 
 use crate::event::{ClosingSource, Event, Tier};
 use crate::instance::{Incarnation, Life};
-use crate::machine::Machine;
+use crate::machine::{Machine, earliest};
 use crate::mutant;
 use crate::name::{Address, ServiceName};
 use crate::registry::{EntryId, Update};
 use crate::time::Timestamp;
 
 use endpoint::Endpoint;
-use merge::{Listed, Support};
+use merge::Listed;
+use settle::Change;
 pub use tombstone::{Tombstone, Tombstones};
 
 /// Names one endpoint of one directory. Never used again for another.
@@ -144,11 +146,20 @@ pub struct Directory {
     endpoints: BTreeMap<EndpointId, Endpoint>,
     /// The endpoints of each address; none without any.
     addresses: BTreeMap<Address, BTreeSet<EndpointId>>,
+    /// How many are ready.
+    ready: usize,
+    /// Those of which something has changed since the last look.
+    touched: BTreeSet<EndpointId>,
+    /// Those that are not listed, and kept while nothing is ready.
+    kept: BTreeSet<EndpointId>,
     tombstones: Tombstones,
     next_id: u64,
     /// A whole list was seen: an empty one is knowledge, not ignorance.
     synced: bool,
     stale: Option<String>,
+    /// What has changed in the view since it was published.
+    change: Change,
+    published_at: Timestamp,
     published: Option<Snapshot>,
     out: VecDeque<Output>,
 }
@@ -162,10 +173,15 @@ impl Directory {
             entries: BTreeMap::new(),
             endpoints: BTreeMap::new(),
             addresses: BTreeMap::new(),
+            ready: 0,
+            touched: BTreeSet::new(),
+            kept: BTreeSet::new(),
             tombstones,
             next_id: 0,
             synced: false,
             stale: None,
+            change: Change::Any,
+            published_at: Timestamp::ZERO,
             published: None,
             out: VecDeque::new(),
         }
@@ -178,6 +194,7 @@ impl Directory {
     }
 
     fn update(&mut self, now: Timestamp, update: Update) {
+        let before = (self.synced, self.stale.is_some());
         match update {
             Update::Reset { entries, .. } => {
                 self.synced = true;
@@ -192,7 +209,7 @@ impl Directory {
                     self.upsert(now, entry);
                 }
                 for id in removed {
-                    self.entries.remove(&id);
+                    self.unlist(id);
                 }
             }
             Update::Stale(error) => {
@@ -205,6 +222,9 @@ impl Directory {
             }
             Update::Live => self.stale = None,
         }
+        if before != (self.synced, self.stale.is_some()) {
+            self.change = Change::Any;
+        }
     }
 
     /// One closing statement, wherever it came from: the tombstone, and the endpoints it concerns.
@@ -216,9 +236,15 @@ impl Directory {
             concerned.extend(self.foreign_beside(incarnation));
         }
         for incarnation in concerned {
-            if !self.tombstones.insert(now, incarnation, source) {
+            let dropped = self.tombstones.dropped();
+            let is_new = self.tombstones.insert(now, incarnation, source);
+            if self.tombstones.dropped() != dropped {
+                self.touch_all();
+            }
+            if !is_new {
                 continue;
             }
+            self.touch_life(incarnation);
             let hidden = self
                 .endpoints
                 .values()
@@ -240,10 +266,14 @@ impl Directory {
             return;
         };
         endpoint.wrong = !right_service;
+        self.touched.insert(id);
         if !right_service {
             return;
         }
         let incarnation = Incarnation::Life(life);
+        let Some(endpoint) = self.endpoints.get(&id) else {
+            return;
+        };
         let is_late = match endpoint.incarnation {
             Incarnation::Life(known) => known.boot == life.boot && known.epoch >= life.epoch,
             Incarnation::Lease(_) | Incarnation::Revision(_) | Incarnation::Unknown => false,
@@ -251,12 +281,10 @@ impl Directory {
         if is_late {
             return;
         }
-        let address = endpoint.address.clone();
         let twin = self
-            .endpoints_at(&address)
-            .find(|(other, e)| *other != id && e.incarnation == incarnation)
-            .map(|(twin, _)| twin);
-        if let Some(twin) = twin {
+            .endpoints_at(&endpoint.address)
+            .find(|(other, twin)| *other != id && twin.incarnation == incarnation);
+        if let Some((twin, _)) = twin {
             self.redirect(id, twin);
             self.remove(id);
         } else {
@@ -272,6 +300,8 @@ impl Directory {
         let was_hidden = self.tombstones.hides(endpoint.incarnation);
         let same_boot = same_boot(endpoint.incarnation, incarnation);
         endpoint.incarnation = incarnation;
+        self.touched.insert(id);
+        self.change = Change::Any;
         self.out.push_back(Output::Became {
             endpoint: id,
             incarnation,
@@ -290,9 +320,11 @@ impl Directory {
             return;
         };
         endpoint.serving = Some(serving);
+        self.touched.insert(id);
         let (address, incarnation) = (endpoint.address.clone(), endpoint.incarnation);
         let guessed = self.tombstones.get(incarnation).is_some_and(is_health_made);
         if serving && guessed && self.tombstones.lift(incarnation) {
+            self.touch_life(incarnation);
             self.out.push_back(Output::Event(Event::ClosingLifted {
                 address,
                 incarnation,
@@ -312,122 +344,7 @@ impl Directory {
     fn link(&mut self, id: EndpointId, up: bool) {
         if let Some(endpoint) = self.endpoints.get_mut(&id) {
             endpoint.up = up;
-        }
-    }
-
-    /// Brings dials, removals, tiers and the published view in line with what is known.
-    fn settle(&mut self) {
-        let supports = self.supports();
-        let ids: Vec<EndpointId> = self.endpoints.keys().copied().collect();
-        let support = |id: &EndpointId| supports.get(id).copied().unwrap_or_default();
-        for id in &ids {
-            self.settle_dialling(*id, support(id));
-            self.settle_tier(*id, support(id));
-        }
-        let any_ready = self.endpoints.values().any(|e| e.tier == Tier::Ready);
-        for id in ids {
-            let Some(endpoint) = self.endpoints.get(&id) else {
-                continue;
-            };
-            // While nothing is ready, one that still answers is better than none.
-            let spare = any_ready || !endpoint.up || mutant!("directory/keeps-the-last");
-            let unlisted = !support(&id).listed;
-            if (unlisted && spare) || (!endpoint.dialling && !endpoint.up) {
-                self.remove(id);
-            }
-        }
-        self.publish();
-    }
-
-    fn settle_dialling(&mut self, id: EndpointId, support: Support) {
-        let Some(endpoint) = self.endpoints.get_mut(&id) else {
-            return;
-        };
-        let stone = self.tombstones.get(endpoint.incarnation);
-        let closed = stone.is_some_and(|stone| !is_health_made(stone));
-        // Who starts while an instance is closing may use it as a last resort: dialled once. A
-        // registry that still says "serving" may be dead or late: the next life at that address
-        // is then found by dialling, or a restart of everybody would leave nobody.
-        let announced = support.closing && !endpoint.was_up;
-        let over =
-            closed && support.closing && !announced && !mutant!("directory/closing-ends-dials");
-        let allowed = support.listed && (support.open || !over);
-        if endpoint.dialling != allowed {
-            self.out.push_back(Output::Dialling {
-                endpoint: id,
-                allowed,
-            });
-        }
-        endpoint.dialling = allowed;
-        endpoint.was_up |= endpoint.up;
-    }
-
-    fn settle_tier(&mut self, id: EndpointId, support: Support) {
-        let Some(endpoint) = self.endpoints.get_mut(&id) else {
-            return;
-        };
-        let closing = self.tombstones.hides(endpoint.incarnation);
-        let tier = endpoint.tier(closing, support.listed, support.ready);
-        if tier == endpoint.tier {
-            return;
-        }
-        endpoint.tier = tier;
-        let (address, incarnation) = (endpoint.address.clone(), endpoint.incarnation);
-        self.out.push_back(Output::Event(Event::TierChanged {
-            address,
-            incarnation,
-            tier,
-        }));
-    }
-
-    fn remove(&mut self, id: EndpointId) {
-        let Some(endpoint) = self.endpoints.remove(&id) else {
-            return;
-        };
-        if let Some(beside) = self.addresses.get_mut(&endpoint.address) {
-            beside.remove(&id);
-            if beside.is_empty() {
-                self.addresses.remove(&endpoint.address);
-            }
-        }
-        for listed in self.entries.values_mut() {
-            if listed.endpoint == Some(id) {
-                listed.endpoint = None;
-            }
-        }
-        if endpoint.tier != Tier::Out {
-            let Endpoint {
-                address,
-                incarnation,
-                ..
-            } = endpoint;
-            let tier = Tier::Out;
-            self.out.push_back(Output::Event(Event::TierChanged {
-                address,
-                incarnation,
-                tier,
-            }));
-        }
-        self.out.push_back(Output::Remove { endpoint: id });
-    }
-
-    fn publish(&mut self) {
-        let members = self.endpoints.iter().map(|(id, endpoint)| Member {
-            endpoint: *id,
-            address: endpoint.address.clone(),
-            incarnation: endpoint.incarnation,
-            tier: endpoint.tier,
-        });
-        let members: Vec<Member> = members.collect();
-        let known_empty = self.synced && self.stale.is_none() && members.is_empty();
-        let snapshot = Snapshot {
-            members,
-            stale: self.stale.clone(),
-            known_empty,
-        };
-        if self.published.as_ref() != Some(&snapshot) {
-            self.published = Some(snapshot.clone());
-            self.out.push_back(Output::Publish(snapshot));
+            self.touched.insert(id);
         }
     }
 }
@@ -448,7 +365,7 @@ impl Machine for Directory {
     type Output = Output;
 
     fn handle(&mut self, now: Timestamp, input: Input) {
-        self.tombstones.expire(now);
+        self.expire(now);
         match input {
             Input::Update(update) => self.update(now, update),
             Input::Closing {
@@ -466,13 +383,12 @@ impl Machine for Directory {
             Input::Health { endpoint, serving } => self.health(endpoint, serving),
             Input::PeerEnded { endpoint } => self.peer_ended(now, endpoint),
         }
-        self.settle();
+        self.settle(now);
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
-        if self.tombstones.expire(now) {
-            self.settle();
-        }
+        self.expire(now);
+        self.settle(now);
     }
 
     fn poll(&mut self) -> Option<Output> {
@@ -480,9 +396,9 @@ impl Machine for Directory {
     }
 
     fn deadline(&self) -> Option<(Timestamp, &'static str)> {
-        self.tombstones
-            .deadline()
-            .map(|at| (at, "tombstone expires"))
+        let expiry = self.tombstones.deadline();
+        let expiry = expiry.map(|at| (at, "tombstone expires"));
+        earliest(expiry, self.publish_due().map(|at| (at, "publish")))
     }
 }
 

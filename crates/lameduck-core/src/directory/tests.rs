@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::instance::{BootId, Instance, State};
-use crate::limits::TOMBSTONE_TTL;
+use crate::limits::{PUBLISH_PACE, TOMBSTONE_TTL};
 use crate::registry::{Entry, ErrorClass, RegistryError};
 use crate::table::assert_table;
 
@@ -676,4 +676,73 @@ proptest! {
             }
         }
     }
+
+    /// To look only at what was touched finds what a look at everything finds.
+    #[test]
+    fn nothing_that_changed_is_overlooked(steps in steps()) {
+        let (mut one, mut all) = (directory(), directory());
+        for (position, step) in steps.into_iter().enumerate() {
+            let now = Timestamp::from_millis(position as u64 * 20_000);
+            one.handle_timeout(now);
+            all.handle_timeout(now);
+            one.handle(now, stepped(step.clone()));
+            all.touch_all();
+            all.handle(now, stepped(step));
+            let all = drain(&mut all);
+            prop_assert_eq!(drain(&mut one), all);
+        }
+    }
+}
+
+#[test]
+fn a_long_view_may_wait_for_more_and_never_for_less() {
+    let count = 3_000;
+    let entries = (0..count).map(|n| {
+        entry(
+            n,
+            &format!("10.1.{}.{}:80", n / 250, n % 250),
+            life(n as u128),
+        )
+    });
+    let (mut directory, mut now) = (directory(), Timestamp::ZERO);
+    directory.handle(now, list(entries.collect()));
+    let views = |directory: &mut Directory| {
+        let outputs = drain(directory).into_iter();
+        let views = outputs.filter_map(|output| match output {
+            Output::Publish(snapshot) => Some(snapshot),
+            _ => None,
+        });
+        let ready = |view: Snapshot| {
+            view.members
+                .iter()
+                .filter(|m| m.tier == Tier::Ready)
+                .count()
+        };
+        views.map(ready).collect::<Vec<_>>()
+    };
+    assert_eq!(views(&mut directory), [0]);
+    feed(&mut directory, now, up(0));
+    assert_eq!(
+        views(&mut directory),
+        [1],
+        "the first that is ready is not waited for"
+    );
+    feed(&mut directory, now, (1..100).flat_map(up));
+    assert_eq!(views(&mut directory), [0; 0]);
+    assert_eq!(
+        directory.deadline(),
+        Some((now + 3 * PUBLISH_PACE, "publish"))
+    );
+    feed(&mut directory, now, [mark(life(0))]);
+    assert_eq!(
+        views(&mut directory),
+        [99],
+        "one that is closing is out at once"
+    );
+    now += PUBLISH_PACE;
+    feed(&mut directory, now, up(100));
+    assert_eq!(views(&mut directory), [0; 0]);
+    now += 2 * PUBLISH_PACE;
+    directory.handle_timeout(now);
+    assert_eq!(views(&mut directory), [100]);
 }

@@ -1,6 +1,6 @@
 //! A service's live view: what its [directory](lameduck_core::directory) says, done.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 
 use lameduck_core::directory::{Directory, EndpointId, Input, Output, Snapshot};
@@ -132,17 +132,20 @@ pub trait Edge {
 /// Performs the steps of one directory.
 #[derive(Debug)]
 pub struct Performer<W> {
-    /// All endpoints, each with its last withholding that the machine has heard the reason of.
-    endpoints: BTreeMap<EndpointId, Option<W>>,
+    /// All endpoints.
+    endpoints: BTreeSet<EndpointId>,
+    /// The last withholding of an endpoint that the machine has heard the reason of.
+    withheld: BTreeMap<EndpointId, W>,
     /// Those that were published as ready.
-    ready: Vec<EndpointId>,
+    ready: BTreeSet<EndpointId>,
 }
 
 impl<W> Default for Performer<W> {
     fn default() -> Self {
         Self {
-            endpoints: BTreeMap::new(),
-            ready: Vec::new(),
+            endpoints: BTreeSet::new(),
+            withheld: BTreeMap::new(),
+            ready: BTreeSet::new(),
         }
     }
 }
@@ -156,13 +159,12 @@ impl<W: Copy> Performer<W> {
     ) -> ControlFlow<()> {
         match step.0 {
             Kind::Output(output) => self.output(edge, output),
-            Kind::Withheld(endpoint, withheld) => {
-                // Otherwise one that was removed meanwhile.
-                if let Some(last) = self.endpoints.get_mut(&endpoint) {
-                    *last = Some(withheld);
-                    self.release(edge);
-                }
+            Kind::Withheld(endpoint, withheld) if self.endpoints.contains(&endpoint) => {
+                self.withheld.insert(endpoint, withheld);
+                self.release(edge);
             }
+            // One that was removed meanwhile.
+            Kind::Withheld(..) => {}
             Kind::Stop => return ControlFlow::Break(()),
         }
         ControlFlow::Continue(())
@@ -175,7 +177,7 @@ impl<W: Copy> Performer<W> {
                 address,
                 incarnation,
             } => {
-                self.endpoints.insert(endpoint, None);
+                self.endpoints.insert(endpoint);
                 edge.add(endpoint, address, incarnation);
             }
             Output::Dialling { endpoint, allowed } => {
@@ -188,6 +190,7 @@ impl<W: Copy> Performer<W> {
             Output::Remove { endpoint } => {
                 edge.endpoint(endpoint, endpoint::Input::Remove);
                 self.endpoints.remove(&endpoint);
+                self.withheld.remove(&endpoint);
                 edge.forget(endpoint);
             }
             Output::Publish(snapshot) => self.publish(edge, snapshot),
@@ -200,7 +203,7 @@ impl<W: Copy> Performer<W> {
         for member in &snapshot.members {
             edge.count_as_closing(member.endpoint, member.tier == Tier::LastResort);
             if member.tier == Tier::Ready {
-                self.ready.push(member.endpoint);
+                self.ready.insert(member.endpoint);
             }
         }
         edge.publish(snapshot);
@@ -208,11 +211,15 @@ impl<W: Copy> Performer<W> {
     }
 
     /// What is ready after all that was said is chosen again.
-    fn release(&self, edge: &mut impl Edge<Withheld = W>) {
-        for endpoint in &self.ready {
-            if let Some(Some(withheld)) = self.endpoints.get(endpoint) {
+    fn release(&mut self, edge: &mut impl Edge<Withheld = W>) {
+        let ready = &self.ready;
+        self.withheld.retain(|endpoint, withheld| {
+            let stays = !ready.contains(endpoint);
+            if !stays {
+                // Where it does not fit any more, a later statement is on its way here.
                 edge.release(*endpoint, *withheld);
             }
-        }
+            stays
+        });
     }
 }
