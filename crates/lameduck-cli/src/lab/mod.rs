@@ -205,7 +205,7 @@ fn print(outcome: &Outcome, is_json: bool) -> u8 {
     }
     match report.ending() {
         Ending::Clean => exit::OK,
-        Ending::Lost => exit::LOST,
+        Ending::Lost | Ending::Broken => exit::LOST,
         Ending::Invalid => exit::INVALID,
     }
 }

@@ -126,6 +126,7 @@ const fn verdict(report: &Report) -> &'static str {
     match report.ending() {
         Ending::Clean => "not one call was lost",
         Ending::Lost => "LOST: see above, and the stories of the first lost calls on stderr",
+        Ending::Broken => "BROKEN: no call was lost, but not all is as it must be: see above",
         Ending::Invalid => "INVALID: this run proves nothing; see above",
     }
 }

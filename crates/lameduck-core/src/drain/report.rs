@@ -42,7 +42,7 @@ impl fmt::Display for Reason {
 pub enum ClosingEnd {
     /// The floor had passed, and no request came during the quiet window.
     Quiet,
-    /// Requests kept coming until the cap.
+    /// The cap, before a whole quiet window was seen: requests kept coming, or the process was frozen.
     Cap,
     /// There was no Closing: the process had not served yet, or was forced to end.
     #[default]
@@ -156,7 +156,7 @@ impl fmt::Display for Report {
             self.closing.as_millis()
         )?;
         if self.closing_end == ClosingEnd::Cap {
-            f.write_str(" (requests came until the cap)")?;
+            f.write_str(" (ended by its cap)")?;
         }
         write!(
             f,

@@ -270,9 +270,8 @@ fn what_was_frozen_past_its_budget_still_says_goodbye() {
             "30000: go-away-existing 125, [draining], closelistener, goawayall, closegate, \
              endwatches, awaitinflight, cut, want gone",
             "30000: hook 0",
-            "30000: [stopped], done 10: stopped (sigterm) in 30000 ms: closing 30000 ms (requests \
-             came until the cap), in flight at the start 1, abandoned 1; closing the listener took \
-             too long; not every connection confirmed its final GOAWAY; connections had to be cut",
+            "30000: [stopped], done 10: stopped (sigterm) in 30000 ms: closing 30000 ms (ended by \
+             its cap), in flight at the start 1, abandoned 1; closing the listener took too long; not every connection confirmed its final GOAWAY; connections had to be cut",
         ],
     );
 }

@@ -120,8 +120,11 @@ pub struct Jitter {
 pub enum Ending {
     /// Valid, and nothing was lost.
     Clean,
-    /// Valid, and calls were lost or a rule was broken.
+    /// Valid, and calls were lost, or the judge found a rule broken.
     Lost,
+    /// Valid, and no call was lost, but something else was not as it must be: a stop that did not end
+    /// well, a step that did not come true in time.
+    Broken,
     /// It proves nothing.
     Invalid,
 }
@@ -181,10 +184,12 @@ impl Report {
     pub const fn ending(&self) -> Ending {
         if !self.valid {
             Ending::Invalid
-        } else if self.faults.is_empty() && self.problems.is_empty() {
-            Ending::Clean
-        } else {
+        } else if !self.faults.is_empty() {
             Ending::Lost
+        } else if !self.problems.is_empty() {
+            Ending::Broken
+        } else {
+            Ending::Clean
         }
     }
 }
@@ -255,7 +260,7 @@ mod tests {
             problems: vec!["one".to_owned()],
             ..report(&run)
         };
-        assert_eq!(problem.ending(), Ending::Lost);
+        assert_eq!(problem.ending(), Ending::Broken);
         run.remove(|record| matches!(record, Record::Answered { .. }));
         assert_eq!(report(&run).ending(), Ending::Lost);
         run.remove(|record| matches!(record, Record::Started { .. }));

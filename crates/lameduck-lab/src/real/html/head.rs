@@ -20,6 +20,7 @@ pub(super) fn head(page: &mut Page, options: &Options, columns: &[Column<'_>]) {
     let (class, verdict) = match report.ending() {
         Ending::Clean => ("clean", "Not one call was lost in rolls"),
         Ending::Lost => ("lost", "Calls were lost"),
+        Ending::Broken => ("lost", "No call was lost, but not all is as it must be"),
         Ending::Invalid => ("invalid", "This run proves nothing"),
     };
     page.raw("<header>\n<h1>lameduck lab</h1>\n");
