@@ -6,7 +6,7 @@ use core::mem;
 
 use super::endpoint::Endpoint;
 use super::settle::Change;
-use super::{Directory, EndpointId, Output, same_boot};
+use super::{Directory, EndpointId, Output, is_health_made, same_boot};
 use crate::event::ClosingSource;
 use crate::instance::{Incarnation, Instance, State};
 use crate::mutant;
@@ -98,6 +98,26 @@ impl Directory {
         }
     }
 
+    /// Gives registrations that a tombstone hid their endpoints, where none hides them now.
+    pub(super) fn list_unhidden(&mut self) {
+        let unhidden = self
+            .entries
+            .iter()
+            .filter(|(_, Listed { instance, endpoint })| {
+                endpoint.is_none()
+                    && instance.state == State::Serving
+                    && !self.tombstones.hides(instance.incarnation)
+            });
+        let unhidden: Vec<(EntryId, Instance)> = unhidden
+            .map(|(id, listed)| (*id, listed.instance.clone()))
+            .collect();
+        for (id, instance) in unhidden {
+            let endpoint = self.endpoint_for(&instance);
+            self.entries.insert(id, Listed { instance, endpoint });
+            self.list(id, endpoint);
+        }
+    }
+
     fn list(&mut self, id: EntryId, endpoint: Option<EndpointId>) {
         let Some(endpoint) = endpoint else { return };
         if let Some(stands_for) = self.endpoints.get_mut(&endpoint) {
@@ -133,7 +153,10 @@ impl Directory {
             }
             return Some(id);
         }
-        let late = instance.state == State::Serving && self.tombstones.hides(incarnation);
+        // A guess from health hides it from calls, not from the dial that may prove it wrong.
+        let stone = self.tombstones.get(incarnation);
+        let closed = stone.is_some_and(|stone| !is_health_made(stone));
+        let late = instance.state == State::Serving && closed;
         if late && !mutant!("directory/late-data-revives-nobody") {
             return None;
         }
@@ -141,6 +164,9 @@ impl Directory {
     }
 
     fn add(&mut self, instance: &Instance) -> EndpointId {
+        // Who reads that nothing is there does not wait: that it is no longer so is told at once.
+        let is_first = self.endpoints.is_empty();
+        self.changed(if is_first { Change::Any } else { Change::More });
         let id = EndpointId(self.next_id);
         self.next_id += 1;
         let (address, incarnation) = (instance.address.clone(), instance.incarnation);
@@ -151,7 +177,6 @@ impl Directory {
             .or_default()
             .insert(id);
         self.touched.insert(id);
-        self.changed(Change::More);
         self.out.push_back(Output::Add {
             endpoint: id,
             address,

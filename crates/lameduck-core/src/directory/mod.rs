@@ -239,7 +239,7 @@ impl Directory {
             let dropped = self.tombstones.dropped();
             let is_new = self.tombstones.insert(now, incarnation, source);
             if self.tombstones.dropped() != dropped {
-                self.touch_all();
+                self.unhidden();
             }
             if !is_new {
                 continue;

@@ -188,8 +188,14 @@ impl Directory {
     /// Drops tombstones that have expired.
     pub(super) fn expire(&mut self, now: Timestamp) {
         if self.tombstones.expire(now) {
-            self.touch_all();
+            self.unhidden();
         }
+    }
+
+    /// Tombstones are gone, whichever: what they hid counts again.
+    pub(super) fn unhidden(&mut self) {
+        self.list_unhidden();
+        self.touch_all();
     }
 
     pub(super) fn touch_all(&mut self) {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::instance::{BootId, Instance, State};
-use crate::limits::{PUBLISH_PACE, TOMBSTONE_TTL};
+use crate::limits::{PUBLISH_PACE, TOMBSTONE_TTL, TOMBSTONES_MAX};
 use crate::registry::{Entry, ErrorClass, RegistryError};
 use crate::table::assert_table;
 
@@ -303,11 +303,17 @@ fn the_registrys_closing_is_a_statement() {
             "life 1.0 is LastResort",
         ],
     );
-    // Who starts only now may still use it where nothing else is there.
+    // Who starts only now may still use it where nothing else is there: by one connection.
+    let listed = vec![list(vec![closing(1, A, life(1))])];
     check(
         vec![],
-        vec![list(vec![closing(1, A, life(1))])],
+        listed.clone(),
         &["add 0 10.0.0.1:80", "life 1.0 closing by Registry"],
+    );
+    check(
+        listed,
+        up(0).to_vec(),
+        &["dial 0 false", "life 1.0 is LastResort"],
     );
 }
 
@@ -478,6 +484,45 @@ fn a_tombstone_ends_with_its_time() {
     directory.handle_timeout(at);
     assert_eq!(outputs(&mut directory), ["life 1.0 is Ready"]);
     assert_eq!(directory.deadline(), None);
+}
+
+#[test]
+fn what_a_tombstone_hid_is_dialled_once_it_hides_nothing() {
+    let late = change(vec![entry(3, A, life(1))], &[]);
+    let gone = [mark(life(1)), down(0), change(vec![], &[1]), late];
+    let hidden = || {
+        let mut directory = directory();
+        feed(
+            &mut directory,
+            Timestamp::ZERO,
+            after(two_up(), gone.clone()),
+        );
+        drain(&mut directory);
+        directory
+    };
+    let mut expired = hidden();
+    expired.handle_timeout(Timestamp::ZERO + TOMBSTONE_TTL);
+    assert_eq!(outputs(&mut expired), ["add 2 10.0.0.1:80"]);
+    let mut crowded_out = hidden();
+    let others = (0..TOMBSTONES_MAX).map(|n| mark(Incarnation::Lease(n as i64)));
+    feed(&mut crowded_out, Timestamp::from_millis(1), others);
+    assert_eq!(outputs(&mut crowded_out), ["add 2 10.0.0.1:80"]);
+}
+
+#[test]
+fn a_guess_from_health_does_not_hide_from_the_dial_that_may_prove_it_wrong() {
+    let guessed = after(two_up(), [sick(0), ended(0), down(0), change(vec![], &[1])]);
+    let listed = change(vec![entry(3, A, life(1))], &[]);
+    check(
+        guessed.clone(),
+        vec![listed.clone()],
+        &["add 2 10.0.0.1:80"],
+    );
+    check(
+        after(guessed, [listed]),
+        up(2).to_vec(),
+        &["life 1.0 lifted", "life 1.0 is Ready"],
+    );
 }
 
 #[test]
@@ -694,18 +739,28 @@ proptest! {
     }
 }
 
-#[test]
-fn a_long_view_may_wait_for_more_and_never_for_less() {
-    let count = 3_000;
-    let entries = (0..count).map(|n| {
+fn long_list() -> Input {
+    let entries = (0..3_000).map(|n| {
         entry(
             n,
             &format!("10.1.{}.{}:80", n / 250, n % 250),
             life(n as u128),
         )
     });
+    list(entries.collect())
+}
+
+#[test]
+fn a_long_view_does_not_wait_where_nothing_was_known_to_be_there() {
+    let mut directory = directory();
+    feed(&mut directory, Timestamp::ZERO, [list(vec![]), long_list()]);
+    assert!(!directory.published.expect("published").known_empty);
+}
+
+#[test]
+fn a_long_view_may_wait_for_more_and_never_for_less() {
     let (mut directory, mut now) = (directory(), Timestamp::ZERO);
-    directory.handle(now, list(entries.collect()));
+    directory.handle(now, long_list());
     let views = |directory: &mut Directory| {
         let outputs = drain(directory).into_iter();
         let views = outputs.filter_map(|output| match output {
