@@ -35,7 +35,8 @@ pub enum Message<W> {
 pub struct InOrder<W> {
     machine: Directory,
     events: VecDeque<Event>,
-    said: Option<Message<W>>,
+    /// What is done after all of that.
+    last: Option<Kind<W>>,
 }
 
 /// What is to be done next.
@@ -56,7 +57,7 @@ impl<W> InOrder<W> {
         Self {
             machine,
             events: VecDeque::new(),
-            said: None,
+            last: None,
         }
     }
 
@@ -74,7 +75,10 @@ impl<W> Machine for InOrder<W> {
     fn handle(&mut self, now: Timestamp, message: Message<W>) {
         match message {
             Message::Input(input) => self.machine.handle(now, input),
-            said => self.said = Some(said),
+            Message::Withheld { endpoint, withheld } => {
+                self.last = Some(Kind::Withheld(endpoint, withheld));
+            }
+            Message::Stop => self.last = Some(Kind::Stop),
         }
     }
 
@@ -92,13 +96,7 @@ impl<W> Machine for InOrder<W> {
         if let Some(event) = self.events.pop_front() {
             return Some(Step(Kind::Output(Output::Event(event))));
         }
-        match self.said.take()? {
-            Message::Withheld { endpoint, withheld } => {
-                Some(Step(Kind::Withheld(endpoint, withheld)))
-            }
-            Message::Stop => Some(Step(Kind::Stop)),
-            Message::Input(_) => None,
-        }
+        self.last.take().map(Step)
     }
 
     fn deadline(&self) -> Option<(Timestamp, &'static str)> {
