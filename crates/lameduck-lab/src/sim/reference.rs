@@ -13,7 +13,7 @@ use super::caller::{Caller, address};
 use super::oracle::Oracle;
 
 impl Caller {
-    /// Compares the directory with the naive one, after every input.
+    /// Compares the directory with the naive one: each view of it, and after every input.
     pub(super) fn compare(&mut self, oracle: &mut Oracle) {
         for member in &self.snapshot.members {
             let wrong = self.naive.disagrees(member);
@@ -133,7 +133,7 @@ impl Naive {
     }
 
     /// What is wrong with a member's place; `None` where nothing is.
-    pub(super) fn disagrees(&self, member: &Member) -> Option<String> {
+    fn disagrees(&self, member: &Member) -> Option<String> {
         if self.guessed.contains(&member.endpoint) {
             return None;
         }

@@ -109,15 +109,8 @@ impl Edge for View<'_> {
     }
 
     fn publish(&mut self, snapshot: Snapshot) {
-        for member in &snapshot.members {
-            if let Some(why) = self.caller.naive.disagrees(member) {
-                self.oracle.violations.push(format!(
-                    "caller {}: the directory and the naive one differ: {why}",
-                    self.caller.index
-                ));
-            }
-        }
         self.caller.snapshot = snapshot;
+        self.caller.compare(self.oracle);
     }
 
     fn release(&mut self, id: EndpointId, withheld: u64) {
