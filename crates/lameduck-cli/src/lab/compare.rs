@@ -8,14 +8,6 @@ use lameduck_lab::real::stages::{Stage, StageReport};
 
 /// All columns.
 const FLAVOURS: [Flavour; 3] = [Flavour::Lameduck, Flavour::Tonic, Flavour::TonicHardened];
-/// All rows of stages.
-const STAGES: [Stage; 5] = [
-    Stage::Quiet,
-    Stage::Rolls,
-    Stage::Kill,
-    Stage::Freeze,
-    Stage::LateRegistry,
-];
 /// Lines about one column's validity; the rest is counted.
 const PROBLEMS_MAX: usize = 3;
 const NAME_WIDTH: usize = 26;
@@ -36,7 +28,7 @@ pub fn compare(own: &Report, others: &Compare) -> String {
         "calls",
         columns.map(|column| column.calls.to_string()),
     );
-    for stage in STAGES {
+    for stage in Stage::ALL {
         let name = format!("lost, {}", stage.as_str());
         row(&mut out, &name, columns.map(|column| lost(column, stage)));
     }
@@ -46,7 +38,7 @@ pub fn compare(own: &Report, others: &Compare) -> String {
         columns.map(|column| column.started_twice.to_string()),
     );
     row(&mut out, "placed again, proven + not", columns.map(again));
-    for stage in STAGES {
+    for stage in Stage::ALL {
         let name = format!("p50/p99/max, {}", stage.as_str());
         row(
             &mut out,

@@ -30,6 +30,15 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// All, in their order.
+    pub const ALL: [Self; 5] = [
+        Self::Quiet,
+        Self::Rolls,
+        Self::Kill,
+        Self::Freeze,
+        Self::LateRegistry,
+    ];
+
     /// In words.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -5,15 +5,6 @@ use super::super::stages::{Stage, StageReport};
 use super::Column;
 use super::text::{Cell, Page, grouped};
 
-/// All stages, in their order.
-const STAGES: [Stage; 5] = [
-    Stage::Quiet,
-    Stage::Rolls,
-    Stage::Kill,
-    Stage::Freeze,
-    Stage::LateRegistry,
-];
-
 /// One row for each figure, one column for each run: first what was lost, last what it rests on.
 pub(super) fn compare(page: &mut Page, columns: &[Column<'_>]) {
     let mut head = vec![""];
@@ -23,7 +14,7 @@ pub(super) fn compare(page: &mut Page, columns: &[Column<'_>]) {
         [name.into()].into_iter().chain(cells).collect::<Vec<_>>()
     };
     let mut rows = Vec::new();
-    for stage in STAGES {
+    for stage in Stage::ALL {
         let name = format!("lost, {}", stage.as_str());
         rows.push(row(&name, &|report| of(report, stage).map(lost).into()));
     }
@@ -47,7 +38,7 @@ pub(super) fn compare(page: &mut Page, columns: &[Column<'_>]) {
     rows.push(row("exit ms, median / worst", &|report| {
         spread(report.drains.iter().map(|drain| drain.exit_ms)).into()
     }));
-    for stage in STAGES {
+    for stage in Stage::ALL {
         let name = format!("p99 ms, {}", stage.as_str());
         rows.push(row(&name, &|report| {
             let p99 = of(report, stage).map(|stage| format!("{:.0}", stage.p99_ms).into());
