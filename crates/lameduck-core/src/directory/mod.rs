@@ -261,6 +261,14 @@ impl Directory {
         }
     }
 
+    /// Whether this life says now, on a connection from here, that it serves. That would lift a guess
+    /// from another connection's health, and is not said again for one that comes late.
+    fn is_serving(&self, incarnation: Incarnation) -> bool {
+        self.endpoints.values().any(|endpoint| {
+            endpoint.incarnation == incarnation && endpoint.up && endpoint.serving == Some(true)
+        })
+    }
+
     fn identified(&mut self, id: EndpointId, life: Life, right_service: bool) {
         let Some(endpoint) = self.endpoints.get_mut(&id) else {
             return;
@@ -371,7 +379,11 @@ impl Machine for Directory {
             Input::Closing {
                 incarnation,
                 source,
-            } => self.close(now, incarnation, source),
+            } => {
+                if source != ClosingSource::Health || !self.is_serving(incarnation) {
+                    self.close(now, incarnation, source);
+                }
+            }
             Input::Identified {
                 endpoint,
                 life,

@@ -510,6 +510,28 @@ fn what_a_tombstone_hid_is_dialled_once_it_hides_nothing() {
 }
 
 #[test]
+fn a_guess_of_another_directory_does_not_outweigh_what_is_heard_here() {
+    let guess = Input::Closing {
+        incarnation: life(1),
+        source: ClosingSource::Health,
+    };
+    // Another service of the same life is not served, or what served again was guessed before.
+    check(two_up(), vec![guess.clone()], &[]);
+    let ended = after(two_up(), [sick(0), ended(0)]);
+    check(
+        ended,
+        vec![down(0), up(0)[0].clone(), up(0)[1].clone(), guess.clone()],
+        &["life 1.0 is Out", "life 1.0 lifted", "life 1.0 is Ready"],
+    );
+    // Where nothing is heard, it counts.
+    check(
+        after(two_up(), [down(0)]),
+        vec![guess, up(0)[1].clone()],
+        &["life 1.0 closing by Health", "life 1.0 is LastResort"],
+    );
+}
+
+#[test]
 fn a_guess_from_health_does_not_hide_from_the_dial_that_may_prove_it_wrong() {
     let guessed = after(two_up(), [sick(0), ended(0), down(0), change(vec![], &[1])]);
     let listed = change(vec![entry(3, A, life(1))], &[]);
