@@ -115,6 +115,13 @@ pub enum Event {
         /// What the registry said.
         error: String,
     },
+    /// A value in a directory's registry is no instance, and is left out; nothing else changes.
+    RecordSkipped {
+        /// Which directory.
+        service: Option<ServiceName>,
+        /// The key, what it holds, and what is wrong with that.
+        what: String,
+    },
     /// A closing statement was taken: this life is not chosen from here on while others are ready.
     Closing {
         /// Its address.

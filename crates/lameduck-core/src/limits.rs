@@ -151,6 +151,9 @@ pub const MIRROR_CHECK: Duration = Duration::from_secs(300);
 pub const WATCH_SETTLED: Duration = Duration::from_secs(1);
 /// Instances of one service that a mirror takes; further ones are counted and left out.
 pub const INSTANCES_MAX: usize = 20_000;
+/// Values that are no instances, told of by one subscription; further ones are only counted. Enough to
+/// see what they have in common; a program that writes nonsense must not fill the callers' logs.
+pub const SKIPPED_TOLD_MAX: usize = 20;
 /// For each thousand instances of a service, how long a view with more to choose from may wait after
 /// the last one was published. A view is as long as the list: published for each of 20,000
 /// connections that come up, it would cost minutes. What takes an instance away never waits.

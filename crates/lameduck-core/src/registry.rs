@@ -53,6 +53,13 @@ pub enum Update {
     Stale(RegistryError),
     /// It can be read again, and nothing else has changed.
     Live,
+    /// A value among the service's own is no instance: it is left out, and changes nothing else.
+    /// Said once for one key and value, at most
+    /// [`limits::SKIPPED_TOLD_MAX`](crate::limits::SKIPPED_TOLD_MAX) times by a subscription.
+    Skipped {
+        /// The key, what it holds, and what is wrong with that, for a line in a log.
+        what: String,
+    },
 }
 
 /// What to do about a registry error.

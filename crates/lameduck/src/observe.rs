@@ -100,11 +100,16 @@ fn log(event: &Event) {
         }
         Event::Stopped(report) => warn!(life = %report.life, "{report}"),
         Event::DirectoryStale { service, error } => {
-            let service = service
-                .as_ref()
-                .map(ToString::to_string)
-                .unwrap_or_default();
+            let service = service.as_ref().map_or("", ServiceName::as_str);
             warn!(%service, %error, "the registry cannot be read; what was known is kept");
+        }
+        Event::RecordSkipped { service, what } => {
+            let service = service.as_ref().map_or("", ServiceName::as_str);
+            warn!(
+                %service,
+                %what,
+                "a value in the registry is no instance and is left out: correct or delete its key"
+            );
         }
         _ => log_of_callers(event),
     }
@@ -153,6 +158,7 @@ mod tests {
     use super::*;
     use lameduck_core::event::Phase;
     use lameduck_core::instance::{BootId, Life};
+    use std::io::{self, Write};
     use std::sync::Mutex;
 
     #[test]
@@ -170,5 +176,44 @@ mod tests {
         events.emit(&event);
         assert!(events.is_observed());
         assert_eq!(*seen.lock().expect("no panic"), [event]);
+    }
+    /// What is logged, as text.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic").write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_skipped_value_is_one_warning_that_says_what_to_do() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .with_ansi(false)
+            .without_time()
+            .finish();
+        let event = Event::RecordSkipped {
+            service: "orders".parse().ok(),
+            what: "key \"orders/7\": value \"h\": no port".to_owned(),
+        };
+        tracing::subscriber::with_default(subscriber, || Events::default().emit(&event));
+        let text = lines.0.lock().expect("no panic").clone();
+        let text = String::from_utf8(text).expect("text");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let parts = [
+            "WARN",
+            "correct or delete its key",
+            "service=orders",
+            "what=key \"orders/7\": value \"h\": no port",
+        ];
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     }
 }

@@ -221,6 +221,11 @@ impl Directory {
                 }
             }
             Update::Live => self.stale = None,
+            Update::Skipped { what } => {
+                let service = self.service.clone();
+                self.out
+                    .push_back(Output::Event(Event::RecordSkipped { service, what }));
+            }
         }
         if before != (self.synced, self.stale.is_some()) {
             self.change = Change::Any;

@@ -54,6 +54,11 @@ fn change(changed: Vec<Entry>, removed: &[i64]) -> Input {
     })
 }
 
+fn skipped(what: &str) -> Input {
+    let what = what.to_string();
+    Input::Update(Update::Skipped { what })
+}
+
 fn mark(incarnation: Incarnation) -> Input {
     Input::Closing {
         incarnation,
@@ -144,6 +149,7 @@ fn show(output: &Output) -> Option<String> {
             format!("{} lifted", short(*incarnation))
         }
         Output::Event(Event::DirectoryStale { .. }) => "stale".to_string(),
+        Output::Event(Event::RecordSkipped { what, .. }) => format!("skipped {what}"),
         Output::Event(other) => format!("{other:?}"),
     })
 }
@@ -221,6 +227,28 @@ fn an_error_is_never_an_empty_list() {
     );
     let published = directory.published.as_ref().expect("published");
     assert!(published.stale.is_none());
+}
+
+#[test]
+fn a_skipped_value_is_said_and_changes_nothing() {
+    let said = ["skipped one", "skipped two"];
+    let inputs = || vec![skipped("one"), skipped("two")];
+    check(two_up(), inputs(), &said);
+    // It says nothing of the rest, either: what was not known is not, what is stale stays so.
+    let error = RegistryError {
+        class: ErrorClass::Retry,
+        message: "away".to_string(),
+    };
+    let stale = Input::Update(Update::Stale(error));
+    for before in [vec![], two_up(), after(two_up(), [stale])] {
+        let mut directory = directory();
+        feed(&mut directory, Timestamp::ZERO, before);
+        let published = directory.published.clone().unwrap_or_default();
+        drain(&mut directory);
+        feed(&mut directory, Timestamp::ZERO, inputs());
+        assert_eq!(outputs(&mut directory), said);
+        assert_eq!(directory.published, Some(published));
+    }
 }
 
 #[test]
@@ -612,6 +640,7 @@ fn inputs() -> Vec<(&'static str, Input)> {
         ("says closing", change(vec![closing(1, A, life(1))], &[])),
         ("removed", change(vec![], &[1])),
         ("empty list", list(vec![])),
+        ("skipped value", skipped("one")),
         ("mark", mark(life(1))),
         ("mark of other", mark(life(9))),
         (

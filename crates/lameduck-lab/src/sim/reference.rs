@@ -67,7 +67,8 @@ impl Naive {
                 self.listed.retain(|id, _| !removed.contains(id));
                 self.statements();
             }
-            Input::Update(Update::Stale(_) | Update::Live) | Input::Identified { .. } => {}
+            Input::Update(Update::Stale(_) | Update::Live | Update::Skipped { .. })
+            | Input::Identified { .. } => {}
             Input::Closing {
                 incarnation,
                 source,

@@ -15,20 +15,22 @@ use lameduck_core::name::Address;
 use lameduck_core::registry::{Entry, EntryId, ErrorClass, RegistryError, Update};
 use lameduck_core::time::Timestamp;
 
+use super::skipped::{Skip, Skips};
+
 /// One of go-zero's keys, by its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shadow {
     pub(super) lease: i64,
     pub(super) created: i64,
-    /// `None` where the value is no address that can be dialled.
-    pub(super) address: Option<Address>,
+    /// What is wrong where the value is no address that can be dialled.
+    pub(super) address: Result<Address, Skip>,
 }
 
 /// One of our records, by the lease in its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    /// `None` where the value is malformed or hangs on another lease than its key says.
-    pub(super) instance: Option<Instance>,
+    /// What is wrong where the value is malformed or hangs on another lease than its key says.
+    pub(super) instance: Result<Instance, Skip>,
 }
 
 /// How one of the two ranges stands.
@@ -90,6 +92,7 @@ pub(super) struct Join {
     reset_due: bool,
     told_stale: bool,
     malformed: u64,
+    skips: Skips,
     out: VecDeque<Update>,
 }
 
@@ -185,8 +188,8 @@ impl Join {
         shadow: Shadow,
         touched: &mut BTreeSet<i64>,
     ) {
-        if shadow.address.is_none() {
-            self.malformed += 1;
+        if let Err(skip) = &shadow.address {
+            self.skip(skip);
         }
         let old = self.shadows.get(&number);
         let decided = old.is_some_and(|seen| seen.decided && seen.shadow.lease == shadow.lease);
@@ -226,13 +229,21 @@ impl Join {
 
     fn put_record(&mut self, lease: i64, record: Record, touched: &mut BTreeSet<i64>) {
         touched.insert(lease);
-        if record.instance.is_some() {
-            self.ours.insert(lease);
-        } else {
-            self.malformed += 1;
-            self.ours.remove(&lease);
+        match &record.instance {
+            Ok(_) => {
+                self.ours.insert(lease);
+            }
+            Err(skip) => {
+                self.skip(skip);
+                self.ours.remove(&lease);
+            }
         }
         self.records.insert(lease, record);
+    }
+
+    fn skip(&mut self, skip: &Skip) {
+        self.malformed += 1;
+        self.out.extend(self.skips.tell(skip));
     }
 
     // --- what is told --------------------------------------------------------------------------
@@ -315,7 +326,7 @@ impl Join {
 
     fn entries_of(&self, lease: i64) -> Vec<Entry> {
         let record = self.records.get(&lease);
-        if let Some(instance) = record.and_then(|record| record.instance.as_ref()) {
+        if let Some(instance) = record.and_then(|record| record.instance.as_ref().ok()) {
             let (id, instance) = (EntryId(lease), instance.clone());
             return Vec::from([Entry { id, instance }]);
         }
@@ -380,7 +391,7 @@ impl Join {
 
 /// An instance of somebody who knows nothing of us.
 fn foreign(number: i64, shadow: &Shadow) -> Option<Entry> {
-    let address = shadow.address.clone()?;
+    let address = shadow.address.clone().ok()?;
     let incarnation = match shadow.lease {
         0 => Incarnation::Revision(shadow.created),
         lease => Incarnation::Lease(lease),

@@ -8,6 +8,7 @@ pub mod process;
 mod publication;
 mod registry;
 pub mod server;
+mod skipped;
 mod subscription;
 mod transport;
 

@@ -1,6 +1,6 @@
 //! A live view of one service: two mirrors and their join, as one machine, and its effects.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -19,6 +19,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::client::{Client, Error, Watch};
 use super::join::{Join, Record, Shadow};
+use super::skipped::Skip;
 use crate::driver::{Clock, Effects, drive};
 use crate::layout::{gozero, lameduck};
 
@@ -329,15 +330,21 @@ fn shadow(service: &ServiceName, kv: &KeyValue) -> Option<(i64, Shadow)> {
     let shadow = Shadow {
         lease: kv.lease,
         created: kv.create_revision,
-        address: gozero::address(&kv.value).ok(),
+        address: gozero::address(&kv.value).map_err(|bad| Skip::new(&kv.key, &bad)),
     };
     Some((number, shadow))
 }
 
 fn record(service: &ServiceName, kv: &KeyValue) -> Option<(i64, Record)> {
     let lease = lameduck::lease(service, &kv.key)?;
-    let own = lease == kv.lease && lease != 0;
-    let instance = lameduck::decode(&kv.value).ok().filter(|_| own);
+    let instance = match lameduck::decode(&kv.value) {
+        Ok(instance) if lease == kv.lease && lease != 0 => Ok(instance),
+        Ok(_) => {
+            let why = format!("the record hangs on lease {}, not on its key's", kv.lease);
+            Err(Skip::new(&kv.key, &why))
+        }
+        Err(bad) => Err(Skip::new(&kv.key, &bad)),
+    };
     Some((lease, Record { instance }))
 }
 
@@ -388,6 +395,8 @@ struct Waiting {
     changed: BTreeMap<EntryId, Entry>,
     removed: BTreeSet<EntryId>,
     revision: u64,
+    /// No more than a subscription ever says of skipped values.
+    skipped: VecDeque<Update>,
     standing: Option<Update>,
     waker: Option<Waker>,
 }
@@ -421,6 +430,7 @@ impl Outbox {
                 }
                 waiting.revision = revision;
             }
+            Update::Skipped { .. } => waiting.skipped.push_back(update),
             Update::Stale(_) | Update::Live => waiting.standing = Some(update),
         }
         let waker = waiting.waker.take();
@@ -457,7 +467,7 @@ impl Waiting {
                 revision,
             });
         }
-        self.standing.take()
+        self.skipped.pop_front().or_else(|| self.standing.take())
     }
 }
 

@@ -75,6 +75,7 @@ fn words(update: &Update) -> Vec<String> {
         }
         Update::Stale(_) => vec!["stale".to_owned()],
         Update::Live => vec!["live".to_owned()],
+        Update::Skipped { what } => vec![format!("skipped {what}")],
     }
 }
 

@@ -16,6 +16,7 @@ struct World {
     now: Timestamp,
     list: BTreeMap<EntryId, Instance>,
     trace: Vec<String>,
+    skipped: Vec<String>,
 }
 
 fn instance(lease: i64, state: State) -> Instance {
@@ -31,8 +32,18 @@ fn shadow_of(lease: i64, address: &str) -> Shadow {
     Shadow {
         lease,
         created: 3,
-        address: address.parse().ok(),
+        address: address.parse().map_err(|_| skip(lease, address)),
     }
+}
+
+fn skip(key: i64, why: &str) -> Skip {
+    Skip::new(key.to_string().as_bytes(), &why)
+}
+
+/// A record's instance, or that it has none.
+fn read(lease: i64, instance: Option<Instance>) -> Record {
+    let instance = instance.ok_or_else(|| skip(lease, "no record"));
+    Record { instance }
 }
 
 fn show(list: &BTreeMap<EntryId, Instance>) -> String {
@@ -55,6 +66,7 @@ impl World {
             now: Timestamp::ZERO,
             list: BTreeMap::new(),
             trace: Vec::new(),
+            skipped: Vec::new(),
         }
     }
 
@@ -89,6 +101,10 @@ impl World {
                 }
                 Update::Stale(_) => "stale: ",
                 Update::Live => "live: ",
+                Update::Skipped { what } => {
+                    self.skipped.push(what);
+                    continue;
+                }
             };
             self.trace.push(format!("{word}{}", show(&self.list)));
         }
@@ -109,7 +125,7 @@ impl World {
         let items = items.into_iter().map(|(key, instance)| Item {
             key,
             modified: revision,
-            value: Record { instance },
+            value: read(key, instance),
         });
         let items = items.collect();
         self.join.records(self.now, News::Reset { items, revision });
@@ -132,7 +148,7 @@ impl World {
         let change = Change {
             key: lease,
             modified: revision,
-            value: value.map(|instance| Record { instance }),
+            value: value.map(|instance| read(lease, instance)),
         };
         let changes = Vec::from([change]);
         self.join
@@ -285,6 +301,45 @@ fn a_value_that_is_no_address_is_skipped_and_its_deletion_works() {
     assert_eq!(world.join.malformed(), 2);
 }
 
+#[test]
+fn a_skipped_value_is_said_once_for_each_that_it_takes() {
+    let mut world = World::new();
+    let nonsense = |why: &str| shadow_of(0, why);
+    let listed = vec![
+        (1, 6, nonsense("nonsense")),
+        (2, 6, shadow_of(0, "10.0.0.2:80")),
+    ];
+    world.list_shadows(6, listed.clone());
+    world.list_records(6, vec![(9, None)]);
+    let said = ["key \"0\": nonsense", "key \"9\": no record"];
+    assert_eq!(world.skipped, said);
+    assert_eq!(world.trace, ["reset: foreign"]);
+    // Listed again, written again with a new revision, in another history: the same value.
+    world.list_shadows(6, listed.clone());
+    world.list_records(7, vec![(9, None)]);
+    world.shadow(1, 8, Some(nonsense("nonsense")));
+    world.shadow(1, 9, None);
+    world.list_shadows(3, listed);
+    assert_eq!(world.skipped, said);
+    world.shadow(1, 10, Some(nonsense("rubbish")));
+    assert_eq!(world.skipped[2..], ["key \"0\": rubbish"]);
+    assert_eq!(world.join.malformed(), 7);
+}
+
+#[test]
+fn no_more_is_said_of_skipped_values_than_their_bound() {
+    let mut world = World::begun();
+    let most = limits::SKIPPED_TOLD_MAX;
+    for (number, revision) in (1..).zip(6..).take(3 * most) {
+        world.record(number, revision, Some(None));
+    }
+    assert_eq!(world.skipped.len(), most);
+    let (last, others) = world.skipped.split_last().expect("some were said");
+    assert!(last.ends_with("further ones are only counted"), "{last}");
+    assert!(others.iter().all(|what| what.ends_with("no record")));
+    assert_eq!(world.join.malformed(), 3 * most as u64);
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Register(i64),
@@ -403,7 +458,21 @@ fn an_owner_who_does_not_look_gets_the_sum() {
     };
     outbox.push(reset.clone());
     outbox.push(delta(vec![], vec![9], 10));
-    assert_eq!(next(), Some(reset));
+    assert_eq!(next(), Some(reset.clone()));
     assert_eq!(next(), Some(delta(vec![], vec![9], 10)));
+    assert_eq!(next(), None);
+    // What is said of skipped values is said whatever comes after it, behind the list.
+    let skipped = |what: &str| Update::Skipped {
+        what: what.to_owned(),
+    };
+    outbox.push(skipped("one"));
+    outbox.push(Update::Stale(error(ErrorClass::Retry)));
+    outbox.push(skipped("two"));
+    outbox.push(reset.clone());
+    outbox.push(Update::Stale(error(ErrorClass::Retry)));
+    assert_eq!(next(), Some(reset));
+    assert_eq!(next(), Some(skipped("one")));
+    assert_eq!(next(), Some(skipped("two")));
+    assert_eq!(next(), Some(Update::Stale(error(ErrorClass::Retry))));
     assert_eq!(next(), None);
 }

@@ -8,6 +8,7 @@ use super::help::{
     stored,
 };
 use lameduck_core::instance::Incarnation;
+use lameduck_core::limits;
 use lameduck_core::name::ServiceName;
 use lameduck_core::registry::{ErrorClass, PublicationStatus, Want};
 use lameduck_etcd_proto::mvccpb::Event;
@@ -222,6 +223,52 @@ async fn c21_odd_values_in_the_registry(address: SocketAddr) {
     let error = refused.status.error.as_ref().map(ToString::to_string);
     assert!(error.is_some_and(|error| error.contains("wildcard")));
     drop(service("orders"));
+}
+
+on_both!(c21_what_is_skipped_is_said_once);
+
+async fn c21_what_is_skipped_is_said_once(address: SocketAddr) {
+    let registry = registry(address);
+    let mut publisher = Publisher::new(&registry, registration(&["orders"], "10.0.0.1:80", 1));
+    publisher.reach(present(1, 0)).await;
+    let record = "_lameduck/v1/instance/orders";
+    let (_, good) = stored(address, record).pop_first().expect("a record");
+    etcdctl(address, &["put", "orders/1", "h:0"]);
+    etcdctl(address, &["put", &format!("{record}/78"), "{\"v\":1"]);
+    etcdctl(address, &["put", &format!("{record}/79"), &good]);
+    let mut watcher = Watcher::new(&registry, "orders");
+    watcher.until(|watcher| watcher.skipped().len() == 3).await;
+    // The same value again, and then another one that is as bad.
+    etcdctl(address, &["put", "orders/1", "h:0"]);
+    etcdctl(address, &["put", "orders/1", "nonsense"]);
+    watcher.until(|watcher| watcher.skipped().len() == 4).await;
+    let said = watcher.skipped();
+    let says = |key: &str, why: &str| {
+        let begin = format!("key \"{key}\": ");
+        let mut said = said.iter();
+        said.any(|line| line.starts_with(&begin) && line.contains(why))
+    };
+    let all = says("orders/1", "value \"h:0\": port 0 cannot be dialled")
+        && says(&format!("{record}/78"), "record \"{\\\"v\\\":1\": EOF")
+        && says(&format!("{record}/79"), "lease 0")
+        && says("orders/1", "value \"nonsense\": ");
+    assert!(all, "{said:#?}");
+    assert_eq!(watcher.show(), ["10.0.0.1:80 epoch 0"]);
+    // There are more than anybody wants to read; what is good is found all the same.
+    for n in 100..100 + limits::SKIPPED_TOLD_MAX {
+        etcdctl(address, &["put", &format!("orders/{n}"), "nonsense"]);
+    }
+    etcdctl(address, &["put", "orders/2", "10.0.0.2:80"]);
+    watcher
+        .until(|watcher| {
+            let all = watcher.skipped().len() == limits::SKIPPED_TOLD_MAX;
+            all && watcher.entries.len() == 2
+        })
+        .await;
+    etcdctl(address, &["put", "orders/3", "10.0.0.3:80"]);
+    watcher.until(|watcher| watcher.entries.len() == 3).await;
+    assert_eq!(watcher.skipped().len(), limits::SKIPPED_TOLD_MAX);
+    assert_eq!(registry.malformed(), 5 + limits::SKIPPED_TOLD_MAX as u64);
 }
 
 fn lease_of_own(address: SocketAddr) -> Vec<String> {

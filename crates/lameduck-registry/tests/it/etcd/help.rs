@@ -184,7 +184,7 @@ impl Watcher {
                 }
                 self.take(changed);
             }
-            Update::Stale(_) | Update::Live => {}
+            Update::Stale(_) | Update::Live | Update::Skipped { .. } => {}
         }
         if self.fewest != usize::MAX || !self.entries.is_empty() {
             self.fewest = self.fewest.min(self.entries.len());
@@ -233,11 +233,20 @@ impl Watcher {
         self.until(|watcher| watcher.show() == lines).await;
     }
 
+    /// What was said of values that were skipped.
+    pub fn skipped(&self) -> Vec<&str> {
+        let said = self.updates.iter().filter_map(|update| match update {
+            Update::Skipped { what } => Some(what.as_str()),
+            _ => None,
+        });
+        said.collect()
+    }
+
     pub fn is_stale(&self) -> bool {
         let standing = self.updates.iter().rev().find_map(|update| match update {
             Update::Stale(_) => Some(true),
             Update::Live | Update::Reset { .. } => Some(false),
-            Update::Delta { .. } => None,
+            Update::Delta { .. } | Update::Skipped { .. } => None,
         });
         standing.unwrap_or_default()
     }

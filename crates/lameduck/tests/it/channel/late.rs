@@ -82,7 +82,7 @@ fn follow(registry: &Late) -> Heard {
                 Update::Delta {
                     changed, removed, ..
                 } => (changed, removed),
-                Update::Stale(_) | Update::Live => continue,
+                Update::Stale(_) | Update::Live | Update::Skipped { .. } => continue,
             };
             heard.retain(|id, _| !removed.contains(id));
             for entry in changed {
