@@ -3,6 +3,8 @@
 mod calls;
 mod late;
 mod leaving;
+#[cfg(target_os = "linux")]
+mod link;
 mod members;
 mod names;
 mod node;
@@ -48,12 +50,16 @@ async fn hello(channel: &Channel) -> Result<String, tonic::Status> {
 
 /// Waits until a condition holds that something else is bringing about.
 async fn until(what: &str, condition: impl Fn() -> bool) {
+    until_within(SOON, what, condition).await;
+}
+
+async fn until_within(time: Duration, what: &str, condition: impl Fn() -> bool) {
     let wait = async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    timeout(SOON, wait)
+    timeout(time, wait)
         .await
         .unwrap_or_else(|_| panic!("never: {what}"));
 }

@@ -1,13 +1,19 @@
-//! A server behind a link of its own (a network namespace) that falls silent, and comes back.
+//! Links that fall silent between a caller, a server and their registry, and speak again.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::process::{Command, Output};
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::SeqCst;
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use lameduck::core::event::Tier;
+use lameduck::provider::Handle;
+use lameduck_registry::etcd::server::DevServer;
+use lameduck_registry::etcd::{Client, Etcd};
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Code;
 
+use super::leaving::both;
+use super::link::{Behind, link};
 use super::node::{Deed, Facts, Node, life, router};
+use super::rolls::{Listing, Load, Running, provide};
 use super::*;
 use crate::tonic_server;
 
@@ -17,107 +23,8 @@ const LONG: Duration = Duration::from_secs(60);
 const DEADLINE: Duration = Duration::from_secs(1);
 /// So many answers in a row, and nobody is sent behind the link any more.
 const SETTLED: u32 = 200;
-
-fn ip(arguments: &str) -> std::io::Result<Output> {
-    Command::new("ip").args(arguments.split(' ')).output()
-}
-
-/// A network namespace at the other end of a link, gone on drop.
-struct Behind {
-    name: String,
-    /// Our end of the link.
-    link: String,
-    /// The addresses: ours, and theirs.
-    ends: [Ipv4Addr; 2],
-}
-
-impl Behind {
-    /// `None` where this process may not make one, and why; nothing is left of the attempt.
-    fn make() -> Result<Self, String> {
-        let number = std::process::id();
-        let [_, _, high, low] = number.to_be_bytes();
-        // The range for measurements between networks (RFC 2544): nobody's in particular.
-        let end = |last| Ipv4Addr::new(198, 18, high ^ low, last);
-        let behind = Self {
-            name: format!("lameduck-{number}"),
-            link: format!("lmd{number}"),
-            ends: [end(1), end(2)],
-        };
-        let (name, link, [ours, theirs]) = (&behind.name, &behind.link, behind.ends);
-        for step in [
-            format!("netns add {name}"),
-            format!("link add {link} type veth peer name far0 netns {name}"),
-            format!("addr add {ours}/24 dev {link}"),
-            format!("link set {link} up"),
-            format!("-n {name} addr add {theirs}/24 dev far0"),
-            format!("-n {name} link set far0 up"),
-        ] {
-            let output = ip(&step).map_err(|error| format!("ip: {error}"))?;
-            if !output.status.success() {
-                let why = String::from_utf8_lossy(&output.stderr);
-                return Err(format!("ip {step}: {}", why.trim()));
-            }
-        }
-        Ok(behind)
-    }
-
-    /// A listener there: a socket stays where it was made.
-    fn listen(&self) -> TcpListener {
-        let path = format!("/var/run/netns/{}", self.name);
-        let address = SocketAddr::from((self.ends[1], 0));
-        let there = std::thread::spawn(move || {
-            let namespace = std::fs::File::open(path).expect("it was made");
-            let network = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), network)
-                .expect("who made it may enter it");
-            TcpListener::bind(address).expect("a free port")
-        });
-        let listener = there.join().expect("no panic");
-        listener.set_nonblocking(true).expect("a socket");
-        listener
-    }
-
-    /// From here on everything gets there, and nothing comes back: the silence of a lost route.
-    fn falls_silent(&self) {
-        self.route("add");
-    }
-
-    fn speaks_again(&self) {
-        self.route("del");
-    }
-
-    fn route(&self, verb: &str) {
-        let (name, ours) = (&self.name, self.ends[0]);
-        let output = ip(&format!("-n {name} route {verb} blackhole {ours}/32")).expect("it ran");
-        assert!(output.status.success(), "{output:?}");
-    }
-}
-
-impl Drop for Behind {
-    fn drop(&mut self) {
-        // The namespace itself lives on for as long as the kernel sends for a socket in it.
-        let _ = ip(&format!("link del {}", self.link));
-        let _ = ip(&format!("netns del {}", self.name));
-    }
-}
-
-/// A link, or why there is none.
-fn link(test: &str) -> Option<Behind> {
-    let without = std::env::var("LAMEDUCK_WITHOUT").unwrap_or_default();
-    let left_out = without.split(',').any(|name| name == "ip");
-    let in_ci = std::env::var_os("CI").is_some();
-    assert!(
-        !(left_out && in_ci),
-        "{test} needs iproute2 where CI is set"
-    );
-    let made = if left_out {
-        Err("LAMEDUCK_WITHOUT names ip".to_owned())
-    } else {
-        Behind::make()
-    };
-    made.inspect_err(|why| eprintln!("{test}: left out: {why}"))
-        .ok()
-}
+/// How long a registration outlives the link: short, so that it is lost soon.
+const TTL: Duration = Duration::from_secs(3);
 
 async fn call(channel: &Channel) -> Result<String, tonic::Status> {
     let mut request = tonic::Request::new(HelloRequest::default());
@@ -180,4 +87,115 @@ async fn callers_leave_a_server_that_falls_silent_and_return_to_it() {
     behind.speaks_again();
     let returned = timeout(LONG, answers_from_far()).await;
     returned.expect("it is dialled again");
+}
+
+/// A registry, reached as usual and by way of the link.
+struct Etcds {
+    near: Arc<dyn Registry>,
+    far: Arc<dyn Registry>,
+    _running: [AbortOnDropHandle<()>; 2],
+}
+
+impl Etcds {
+    async fn start(behind: &Behind) -> Self {
+        let loopback = "127.0.0.1:0".parse().expect("an address");
+        let server = DevServer::bind(loopback).await.expect("a free port");
+        let here = server.local_addr();
+        let run = tokio::spawn(server.run(std::future::pending()));
+        let (there, door) = behind.door(here);
+        let at = |address: SocketAddr| {
+            let client = Client::new(vec![address.into()]);
+            Arc::new(Etcd::new(client).with_lease_ttl(TTL))
+        };
+        Self {
+            near: at(here),
+            far: at(there),
+            _running: [AbortOnDropHandle::new(run), door],
+        }
+    }
+}
+
+/// A server that takes its time, in a registry.
+async fn server(name: &'static str, registry: &Arc<dyn Registry>) -> Running {
+    let listing = Listing::In(Arc::clone(registry));
+    let server = provide(name, "127.0.0.1:0", &listing).await;
+    server.facts.act(Deed::Work(Duration::from_millis(20)));
+    server
+}
+
+fn caller(log: &Log, registry: &Arc<dyn Registry>) -> Channel {
+    let builder = log
+        .hub()
+        .channel_builder_with(Arc::clone(registry), orders());
+    builder.build().expect("a service")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_cut_off_from_its_registry_loses_no_call() {
+    let Some(behind) = link("a_caller_cut_off_from_its_registry_loses_no_call") else {
+        return;
+    };
+    let (log, etcds) = (Log::default(), Etcds::start(&behind).await);
+    let leaver = server("leaver", &etcds.near).await;
+    let _stayer = server("stayer", &etcds.near).await;
+    let channel = caller(&log, &etcds.far);
+    both(&channel).await;
+    let load = Load::start(&channel);
+    behind.falls_silent();
+    let stale = |event: &Event| matches!(event, Event::DirectoryStale { .. });
+    until_within(LONG, "the silence is noticed", || log.count(stale) > 0).await;
+    load.go_on(50).await;
+
+    // One joins, of which it cannot hear; one leaves, and says so on its answers.
+    let joiner = server("joiner", &etcds.near).await;
+    assert!(leaver.handle.stop("a test").await);
+    let report = timeout(LONG, leaver.run).await.expect("in time");
+    assert_eq!(report.expect("no panic").exit_code(), 0);
+    load.go_on(50).await;
+    assert_eq!(joiner.facts.started(), 0);
+
+    behind.speaks_again();
+    until_within(LONG, "the new one is called", || joiner.facts.started() > 0).await;
+    load.end().await;
+    let gone = Incarnation::Life(leaver.handle.life());
+    let is_its =
+        |event: &Event| matches!(event, Event::Closing { incarnation, .. } if *incarnation == gone);
+    assert_eq!((log.closings(), log.count(is_its)), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_cut_off_from_its_registry_serves_on_and_is_listed_again() {
+    let test = "a_server_cut_off_from_its_registry_serves_on_and_is_listed_again";
+    let Some(behind) = link(test) else { return };
+    let (log, etcds) = (Log::default(), Etcds::start(&behind).await);
+    let cut_off = server("cut off", &etcds.far).await;
+    let _other = server("other", &etcds.near).await;
+    let channel = caller(&log, &etcds.near);
+    both(&channel).await;
+    let load = Load::start(&channel);
+    let own = cut_off.handle.life();
+    let was = |ready: bool| {
+        log.count(|event| {
+            matches!(event, Event::TierChanged { incarnation, tier, .. }
+                if *incarnation == Incarnation::Life(own) && (*tier == Tier::Ready) == ready)
+        })
+    };
+    let (once, never) = (was(true), was(false));
+    behind.falls_silent();
+    let listed = |handle: &Handle| handle.registrations().iter().all(|one| one.registered);
+    until_within(LONG, "its lease is lost", || !listed(&cut_off.handle)).await;
+    until_within(LONG, "it is not listed any more", || was(false) > never).await;
+    load.go_on(50).await;
+
+    behind.speaks_again();
+    until_within(LONG, "it is registered again", || listed(&cut_off.handle)).await;
+    until_within(LONG, "it is listed again", || was(true) > once).await;
+    let before = cut_off.facts.started();
+    until_within(LONG, "it is called again", || {
+        cut_off.facts.started() > before
+    })
+    .await;
+    load.end().await;
+    assert_eq!(cut_off.handle.life(), own, "the same life all along");
+    assert_eq!(log.closings(), 0, "nobody said that it closes");
 }

@@ -19,7 +19,7 @@ use super::*;
 use crate::greeter::greeter_server::GreeterServer;
 
 /// Where providers are found.
-enum Listing {
+pub enum Listing {
     Nowhere,
     In(Arc<dyn Registry>),
     At(String),
@@ -33,13 +33,13 @@ impl Listing {
 }
 
 /// A provider that runs.
-struct Running {
-    handle: Handle,
-    facts: Arc<Facts>,
-    run: JoinHandle<DrainReport>,
+pub struct Running {
+    pub handle: Handle,
+    pub facts: Arc<Facts>,
+    pub run: JoinHandle<DrainReport>,
 }
 
-async fn provide(name: &'static str, address: &str, listing: &Listing) -> Running {
+pub async fn provide(name: &'static str, address: &str, listing: &Listing) -> Running {
     let facts = Facts::new(name, None);
     let node = Node {
         address: ([0, 0, 0, 0], 0).into(),
@@ -69,14 +69,14 @@ async fn provide(name: &'static str, address: &str, listing: &Listing) -> Runnin
 }
 
 /// Callers that go on until they are told to stop.
-struct Load {
+pub struct Load {
     over: Arc<AtomicBool>,
     calls: Arc<AtomicU32>,
     callers: Vec<JoinHandle<Vec<String>>>,
 }
 
 impl Load {
-    fn start(channel: &Channel) -> Self {
+    pub fn start(channel: &Channel) -> Self {
         let (over, calls) = (
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicU32::new(0)),
@@ -102,7 +102,7 @@ impl Load {
         }
     }
 
-    async fn go_on(&self, more: u32) {
+    pub async fn go_on(&self, more: u32) {
         let before = self.calls.load(Ordering::SeqCst);
         until("calls go on", || {
             self.calls.load(Ordering::SeqCst) > before + more
@@ -110,7 +110,7 @@ impl Load {
         .await;
     }
 
-    async fn end(self) {
+    pub async fn end(self) {
         self.over.store(true, Ordering::SeqCst);
         for caller in self.callers {
             assert_eq!(caller.await.expect("no panic"), Vec::<String>::new());
