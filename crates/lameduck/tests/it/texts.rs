@@ -27,12 +27,17 @@ mod readme {
         }
     }
 
-    async fn readme_server() -> Result<(), Box<dyn Error>> {
+    async fn readme_server() -> ExitCode {
+        tracing_subscriber::fmt().init(); // without a subscriber nothing is said before the report
         let provider = lameduck::Provider::builder("greeter")
             .listen("0.0.0.0:8080")
             .registry("etcd://127.0.0.1:2379")
             .grpc(tonic::service::Routes::new(GreeterServer::new(Greeter))) // .router(axum) serves HTTP beside it
-            .build()?;
+            .build()
+            .unwrap_or_else(|error| {
+                eprintln!("greeter: {error}");
+                std::process::exit(error.exit_code().into()) // 2 or 12: a `main` that returns it by `?` ends with 1
+            });
         let report = provider.run().await; // until SIGTERM or SIGINT, then leaves well
         std::process::exit(report.exit_code().into());
     }
@@ -49,14 +54,18 @@ fn readme_caller() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn guide_server<G: Greeter>(router: Router, greeter: G) -> Result<ExitCode, Box<dyn Error>> {
+async fn guide_server<G: Greeter>(router: Router, greeter: G) -> ExitCode {
     let provider = lameduck::Provider::builder("orders")
         .listen("0.0.0.0:8080")
         .registry("etcd://127.0.0.1:2379")
         .router(router)
         .grpc(tonic::service::Routes::new(GreeterServer::new(greeter)))
         .hook("flush", async || Ok(()))
-        .build()?;
+        .build()
+        .unwrap_or_else(|error| {
+            eprintln!("orders: {error}");
+            std::process::exit(error.exit_code().into())
+        });
     let report = provider.run().await;
     std::process::exit(report.exit_code().into());
 }
