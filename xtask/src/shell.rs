@@ -67,12 +67,17 @@ pub fn shown(command: &Command) -> String {
         .join(" ")
 }
 
-/// The programs that the messages of a cargo that builds name.
-pub fn executables(messages: &str) -> Vec<PathBuf> {
-    let json = messages
+/// What a cargo that builds says in JSON, a message a line; other lines are passed over.
+pub fn messages(output: &str) -> impl Iterator<Item = Value> {
+    output
         .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    json.filter_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .filter_map(|line| serde_json::from_str(line).ok())
+}
+
+/// The programs that such messages name.
+pub fn executables(output: &str) -> Vec<PathBuf> {
+    messages(output)
+        .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
         .collect()
 }
 

@@ -71,16 +71,14 @@ impl Programs {
         if !output.status.success() {
             return Err(Failure("the tests do not build".to_owned()));
         }
-        let messages = String::from_utf8_lossy(&output.stdout);
-        Ok(Self::of(&messages, &shell::root()))
+        let output = String::from_utf8_lossy(&output.stdout);
+        Ok(Self::of(&output, &shell::root()))
     }
 
     /// The programs that cargo's messages name.
-    fn of(messages: &str, root: &Path) -> Self {
-        let json = messages
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let mut all: Vec<Program> = json.filter_map(|message| program(&message, root)).collect();
+    fn of(output: &str, root: &Path) -> Self {
+        let programs = shell::messages(output).filter_map(|message| program(&message, root));
+        let mut all: Vec<Program> = programs.collect();
         all.sort_by_key(|program| !program.is_unit);
         Self { all }
     }

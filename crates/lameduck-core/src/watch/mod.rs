@@ -162,12 +162,6 @@ impl Watch {
         watch
     }
 
-    /// How the peer is, once that is known.
-    #[must_use]
-    pub const fn serving(&self) -> Option<bool> {
-        self.serving
-    }
-
     fn ticket(&mut self) -> Ticket {
         self.last = self.last.next();
         self.last
