@@ -274,7 +274,10 @@ impl Caller {
         let Some(connection) = self.connection(place) else {
             return false;
         };
-        let named = connection.speaker.named(life);
+        let named = marks
+            .names
+            .then(|| connection.speaker.named(life))
+            .flatten();
         let speaker = named.unwrap_or(connection.speaker);
         connection.speaker = speaker;
         let Some(peer) = self.peers.get(&endpoint) else {

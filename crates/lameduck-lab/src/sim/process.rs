@@ -22,7 +22,7 @@ use super::net::Net;
 use super::oracle::Oracle;
 use super::scenario::{Flaw, Scenario};
 use super::served::Connection;
-use super::wire::{Ask, CallId, ConnId, Due, Frame, Marks, Node, Record, Tell};
+use super::wire::{Ask, CallId, ConnId, Due, Frame, Node, Record, Tell};
 
 /// The one total time that a stop may take.
 pub(super) const BUDGET: Duration = Duration::from_secs(10);
@@ -126,13 +126,6 @@ impl Process {
         Node::Process(self.id)
     }
 
-    pub(super) fn marks(&self) -> Marks {
-        Marks {
-            life: self.life(),
-            closing: self.closing,
-        }
-    }
-
     pub(super) fn status(&self) -> Status {
         if self.ready {
             Status::Serving
@@ -194,14 +187,15 @@ impl Process {
     }
 
     pub(super) fn frame(&mut self, net: &mut Net, oracle: &mut Oracle, conn: ConnId, frame: Frame) {
-        let (marks, status) = (self.marks(), self.status());
+        let (life, closing, status) = (self.life, self.closing, self.status());
         let Some(connection) = self.connections.get_mut(&conn) else {
             return;
         };
         match frame {
             Frame::Watch { .. } | Frame::Check { .. } if connection.last_told => {}
             Frame::Watch { ticket, name } if name == Name::Service && self.nameless => {
-                let (status, marks) = (Status::Unknown, Some(marks));
+                let marks = Some(connection.marks(life, closing));
+                let status = Status::Unknown;
                 let frame = Frame::Status {
                     ticket,
                     status,
@@ -215,13 +209,14 @@ impl Process {
             }
             Frame::Watch { ticket, .. } if self.watches_open => {
                 connection.watches.insert(ticket);
+                let marks = Some(connection.marks(life, closing));
                 net.frame(
                     conn,
                     false,
                     Frame::Status {
                         ticket,
                         status,
-                        marks: Some(marks),
+                        marks,
                     },
                 );
             }
@@ -238,7 +233,10 @@ impl Process {
             Frame::Cancel { ticket } => {
                 connection.watches.remove(&ticket);
             }
-            Frame::Check { ticket } => net.frame(conn, false, Frame::Checked { ticket, marks }),
+            Frame::Check { ticket } => {
+                let marks = connection.marks(life, closing);
+                net.frame(conn, false, Frame::Checked { ticket, marks });
+            }
             Frame::Request { call, stream, work } => {
                 self.request(net, oracle, conn, (call, stream, work));
             }
@@ -288,7 +286,7 @@ impl Process {
         conn: ConnId,
         (call, stream, work): (CallId, u64, Duration),
     ) {
-        let marks = self.marks();
+        let (life, closing) = (self.life, self.closing);
         let Some(connection) = self.connections.get_mut(&conn) else {
             return;
         };
@@ -298,6 +296,7 @@ impl Process {
         }
         connection.last_stream = connection.last_stream.max(stream);
         if !self.gate_open {
+            let marks = connection.marks(life, closing);
             net.frame(conn, false, Frame::Refused { call, marks });
             return;
         }
@@ -320,7 +319,7 @@ impl Process {
         };
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.calls.remove(&call);
-            let marks = self.marks();
+            let marks = connection.marks(self.life, self.closing);
             net.frame(conn, false, Frame::Answer { call, marks });
         }
         self.run(net);

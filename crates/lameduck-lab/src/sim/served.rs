@@ -4,11 +4,12 @@ use std::collections::{BTreeSet, VecDeque};
 
 use lameduck::effects::connection::{self, Edge};
 use lameduck_core::conn::{Conn, Input, Look, Reason};
+use lameduck_core::instance::Life;
 use lameduck_core::machine::{Machine, Ticket};
 use lameduck_core::time::Timestamp;
 
 use super::net::Net;
-use super::wire::{CallId, ConnId, Frame};
+use super::wire::{CallId, ConnId, Frame, Marks};
 
 /// The connection.
 pub(super) struct Connection {
@@ -25,6 +26,8 @@ pub(super) struct Connection {
     /// Calls whose answers were just ended.
     pub(super) ended: BTreeSet<CallId>,
     pub(super) over: bool,
+    /// Who it has said to be answering.
+    named: Option<Life>,
     /// What was seen on the wire, in order.
     noticed: VecDeque<Input>,
 }
@@ -42,7 +45,18 @@ impl Connection {
             watches: BTreeSet::new(),
             ended: BTreeSet::new(),
             over: false,
+            named: None,
             noticed: VecDeque::new(),
+        }
+    }
+
+    /// What the next answer of `life` says beside its content.
+    pub(super) fn marks(&mut self, life: Life, closing: bool) -> Marks {
+        let names = self.named.replace(life) != Some(life);
+        Marks {
+            life,
+            names,
+            closing,
         }
     }
 

@@ -76,10 +76,12 @@ pub(super) enum Tell {
     Compacted,
 }
 
-/// What every frame of a server says beside its content.
+/// What an answer of a server says beside its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Marks {
     pub(super) life: Life,
+    /// It says who answers: the first on a connection, and the first after a Resume.
+    pub(super) names: bool,
     pub(super) closing: bool,
 }
 
