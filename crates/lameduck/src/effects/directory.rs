@@ -221,3 +221,180 @@ impl<W: Copy> Performer<W> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lameduck_core::directory::{Member, Tombstones};
+    use lameduck_core::event::ClosingSource;
+    use lameduck_core::instance::{BootId, Instance, Life};
+    use lameduck_core::registry::{Entry, EntryId, Update};
+
+    /// Writes down what it is asked to do.
+    #[derive(Default)]
+    struct Book(Vec<String>);
+
+    impl Edge for Book {
+        type Withheld = u64;
+
+        fn add(&mut self, endpoint: EndpointId, _: Address, _: Incarnation) {
+            self.0.push(format!("add {}", endpoint.0));
+        }
+
+        fn became(&mut self, endpoint: EndpointId, _: Incarnation) {
+            self.0.push(format!("became {}", endpoint.0));
+        }
+
+        fn endpoint(&mut self, endpoint: EndpointId, input: endpoint::Input) {
+            self.0.push(format!("tell {} {input:?}", endpoint.0));
+        }
+
+        fn forget(&mut self, endpoint: EndpointId) {
+            self.0.push(format!("forget {}", endpoint.0));
+        }
+
+        fn count_as_closing(&mut self, endpoint: EndpointId, closing: bool) {
+            self.0.push(format!("closing {} {closing}", endpoint.0));
+        }
+
+        fn publish(&mut self, snapshot: Snapshot) {
+            self.0.push(format!("publish {}", snapshot.members.len()));
+        }
+
+        fn release(&mut self, endpoint: EndpointId, withheld: u64) {
+            self.0.push(format!("release {} {withheld}", endpoint.0));
+        }
+
+        fn heard(&mut self, _: &Event) {
+            self.0.push("event".to_owned());
+        }
+    }
+
+    fn life() -> Incarnation {
+        Incarnation::Life(Life::first(BootId::from_bits(1)))
+    }
+
+    fn address() -> Address {
+        "10.0.0.1:80".parse().expect("an address")
+    }
+
+    fn add(id: u64) -> Step<u64> {
+        Step(Kind::Output(Output::Add {
+            endpoint: EndpointId(id),
+            address: address(),
+            incarnation: life(),
+        }))
+    }
+
+    fn view(tiers: &[(u64, Tier)]) -> Step<u64> {
+        let members = tiers.iter().map(|(id, tier)| Member {
+            endpoint: EndpointId(*id),
+            address: address(),
+            incarnation: life(),
+            tier: *tier,
+        });
+        Step(Kind::Output(Output::Publish(Snapshot {
+            members: members.collect(),
+            ..Snapshot::default()
+        })))
+    }
+
+    fn withheld(id: u64, which: u64) -> Step<u64> {
+        Step(Kind::Withheld(EndpointId(id), which))
+    }
+
+    #[track_caller]
+    fn check(steps: impl IntoIterator<Item = Step<u64>>, expected: &[&str]) {
+        let (mut book, mut performer) = (Book::default(), Performer::default());
+        for step in steps {
+            assert!(performer.perform(&mut book, step).is_continue());
+        }
+        assert_eq!(book.0, expected);
+    }
+
+    #[test]
+    fn what_is_withheld_is_let_in_once_the_view_still_says_ready() {
+        check(
+            [
+                add(0),
+                view(&[(0, Tier::Ready)]),
+                // The directory has heard the reason, and its view has not changed.
+                withheld(0, 1),
+                view(&[(0, Tier::LastResort)]),
+                withheld(0, 2),
+                withheld(0, 3),
+                view(&[(0, Tier::Ready)]),
+                view(&[(0, Tier::Ready)]),
+            ],
+            &[
+                "add 0",
+                "closing 0 false",
+                "publish 1",
+                "release 0 1",
+                "closing 0 true",
+                "publish 1",
+                "closing 0 false",
+                "publish 1",
+                "release 0 3",
+                "closing 0 false",
+                "publish 1",
+            ],
+        );
+    }
+
+    #[test]
+    fn nothing_is_kept_of_what_is_removed() {
+        let remove = Step(Kind::Output(Output::Remove {
+            endpoint: EndpointId(0),
+        }));
+        let steps = [
+            add(0),
+            withheld(0, 1),
+            remove,
+            withheld(0, 2),
+            view(&[(0, Tier::Ready)]),
+        ];
+        let expected = [
+            "add 0",
+            "tell 0 Remove",
+            "forget 0",
+            "closing 0 false",
+            "publish 1",
+        ];
+        check(steps, &expected);
+    }
+
+    #[test]
+    fn events_come_after_the_view_that_they_are_about() {
+        let mut machine = InOrder::<u64>::new(Directory::new(None, Tombstones::new()));
+        let (mut book, mut performer) = (Book::default(), Performer::default());
+        let entry = Entry {
+            id: EntryId(1),
+            instance: Instance::new(address(), life()),
+        };
+        let list = Input::Update(Update::Reset {
+            entries: Vec::from([entry]),
+            revision: 1,
+        });
+        let endpoint = EndpointId(0);
+        let closing = Input::Closing {
+            incarnation: life(),
+            source: ClosingSource::Mark,
+        };
+        for input in [list, Input::Link { endpoint, up: true }, closing] {
+            book.0.clear();
+            machine.handle(Timestamp::ZERO, Message::Input(input));
+            while let Some(step) = machine.poll() {
+                let _ = performer.perform(&mut book, step);
+            }
+        }
+        let (publish, event) = (
+            book.0.iter().position(|line| line == "publish 1"),
+            book.0.iter().position(|line| line == "event"),
+        );
+        assert!(publish.is_some() && publish < event, "{:?}", book.0);
+        machine.handle(Timestamp::ZERO, Message::Stop);
+        let stop = machine.poll().expect("a step");
+        assert!(performer.perform(&mut book, stop).is_break());
+    }
+}
