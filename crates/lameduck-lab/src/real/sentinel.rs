@@ -71,11 +71,15 @@ mod tests {
 
     #[test]
     fn it_measures_until_told() {
-        let (_stop, stopped) = mpsc::channel();
-        let watched = Sentinel::start().unwrap();
-        // Nobody speaks, so that this is but a wait, at the end of which something was measured.
-        assert!(stopped.recv_timeout(5 * NAP) == Err::<(), _>(RecvTimeoutError::Timeout));
-        let jitter = watched.finish();
-        assert!(jitter.max > 0.0 && jitter.p99 <= jitter.max, "{jitter:?}");
+        let (_stop, stopped) = mpsc::channel::<()>();
+        let mut measured = (0..10).map(|round| {
+            let watched = Sentinel::start().unwrap();
+            // Nobody speaks, so that this is but a wait. A machine that has no time for the thread
+            // in a short one has it in a longer one.
+            let _ = stopped.recv_timeout(5 * NAP * (1 << round));
+            watched.finish()
+        });
+        let jitter = measured.find(|jitter| jitter.max > 0.0);
+        assert!(jitter.is_some_and(|jitter| jitter.p99 <= jitter.max));
     }
 }
