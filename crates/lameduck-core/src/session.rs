@@ -44,7 +44,7 @@ enum State {
     /// Gives a lease up.
     Revoking {
         lease: LeaseId,
-        expires: Timestamp,
+        ended_by: Timestamp,
         /// The revocation under way, or when to try again.
         step: Result<Ticket, Timestamp>,
     },
@@ -142,12 +142,12 @@ impl Session {
             _ if !mutant!("session/late-grant-is-given-back") => return self.give_back(lease),
             _ => now,
         };
-        self.state = State::Holding(Held::new(lease, ttl, sent));
+        self.state = State::Holding(Held::new(lease, ttl, sent, now));
     }
 
-    fn renewed(&mut self, ticket: Ticket, ttl: Duration) {
+    fn renewed(&mut self, now: Timestamp, ticket: Ticket, ttl: Duration) {
         if let State::Holding(held) = &mut self.state
-            && held.renewed(ticket, ttl)
+            && held.renewed(now, ticket, ttl)
             && !held.is_resting()
         {
             self.clear_failures();
@@ -277,8 +277,8 @@ impl Session {
             }
             Some(Job::Close(_)) if class != ErrorClass::Retry => {
                 // No *closing* can be written, but revoking always works.
-                let (lease, expires) = (held.lease, held.expires);
-                self.revoke(lease, expires);
+                let (lease, ended_by) = (held.lease, held.ended_by);
+                self.revoke(lease, ended_by);
             }
             Some(Job::Close(_)) => held.work = Work::Resting { until: again },
         }
@@ -344,8 +344,8 @@ impl Session {
                     ..
                 }) => self.start(Job::Close(life)),
                 _ => {
-                    let (lease, expires) = (held.lease, held.expires);
-                    self.revoke(lease, expires);
+                    let (lease, ended_by) = (held.lease, held.ended_by);
+                    self.revoke(lease, ended_by);
                 }
             },
             State::Revoking { .. } | State::Gone => {}
@@ -359,8 +359,8 @@ impl Session {
                 self.left(Want::Gone);
             }
             State::Holding(held) => {
-                let (lease, expires) = (held.lease, held.expires);
-                self.revoke(lease, expires);
+                let (lease, ended_by) = (held.lease, held.ended_by);
+                self.revoke(lease, ended_by);
             }
             State::Revoking { .. } | State::Gone => {}
         }
@@ -397,12 +397,12 @@ impl Session {
         self.out.push_back(Output::Revoke { ticket, lease });
     }
 
-    fn revoke(&mut self, lease: LeaseId, expires: Timestamp) {
+    fn revoke(&mut self, lease: LeaseId, ended_by: Timestamp) {
         let ticket = self.ticket();
         let step = Ok(ticket);
         self.state = State::Revoking {
             lease,
-            expires,
+            ended_by,
             step,
         };
         self.out.push_back(Output::Revoke { ticket, lease });
@@ -415,16 +415,16 @@ impl Session {
     fn retry_revocation(&mut self, now: Timestamp) {
         let State::Revoking {
             lease,
-            expires,
+            ended_by,
             step,
         } = self.state
         else {
             return;
         };
-        if expires <= now {
+        if ended_by <= now {
             self.revoked();
         } else if step.is_err_and(|again| again <= now) {
-            self.revoke(lease, expires);
+            self.revoke(lease, ended_by);
         }
     }
 
@@ -440,7 +440,7 @@ impl Session {
             let lease = held.lease;
             let ticket = self.ticket();
             if let State::Holding(held) = &mut self.state {
-                held.renewal = Renewal::Sent { ticket, sent: now };
+                held.renewing(ticket, now);
             }
             self.out.push_back(Output::Renew { ticket, lease });
         }
@@ -468,7 +468,7 @@ impl Machine for Session {
         match input {
             Input::Want(want) => self.take_want(now, want),
             Input::Granted { ticket, lease, ttl } => self.granted(now, ticket, lease, ttl),
-            Input::Renewed { ticket, ttl } => self.renewed(ticket, ttl),
+            Input::Renewed { ticket, ttl } => self.renewed(now, ticket, ttl),
             Input::Done { ticket } => self.done(now, ticket),
             Input::Checked { ticket, intact } => self.checked(ticket, intact),
             Input::LeaseGone { ticket } => self.lease_gone(now, ticket),
@@ -492,9 +492,9 @@ impl Machine for Session {
         match &self.state {
             State::Idle | State::Granting { .. } | State::Gone => None,
             State::Pausing { until } => Some((*until, "ask for a lease again")),
-            State::Revoking { expires, step, .. } => {
+            State::Revoking { ended_by, step, .. } => {
                 let again = step.err().map(|again| (again, "revoke again"));
-                earliest(again, Some((*expires, "the lease has ended by itself")))
+                earliest(again, Some((*ended_by, "the lease has ended by itself")))
             }
             State::Holding(held) => held.deadline(self.want, self.told_registered()),
         }

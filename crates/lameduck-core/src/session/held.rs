@@ -48,6 +48,9 @@ pub(super) struct Held {
     ttl: Duration,
     /// Counted from when the request was sent: the registry counts from later.
     pub(super) expires: Timestamp,
+    /// It has ended by then, if the registry lets leases end: a renewal without an answer may have
+    /// been taken as late as anybody waited for it.
+    pub(super) ended_by: Timestamp,
     pub(super) renewal: Renewal,
     pub(super) work: Work,
     /// Whether our own records are tried.
@@ -61,11 +64,13 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn new(lease: LeaseId, ttl: Duration, sent: Timestamp) -> Self {
+    /// A lease that was asked for at `sent` and got at `now`.
+    pub(super) fn new(lease: LeaseId, ttl: Duration, sent: Timestamp, now: Timestamp) -> Self {
         Self {
             lease,
             ttl,
             expires: sent + ttl,
+            ended_by: now + ttl,
             renewal: Renewal::At(sent + ttl / limits::LEASE_RENEW_DIVISOR),
             work: Work::Free,
             records: true,
@@ -112,8 +117,17 @@ impl Held {
         }
     }
 
+    /// A renewal is on its way.
+    pub(super) fn renewing(&mut self, ticket: Ticket, sent: Timestamp) {
+        self.renewal = Renewal::Sent { ticket, sent };
+        let taken_by = sent + limits::REGISTRY_CALL_MAX;
+        if !mutant!("session/a-late-renewal-counts") {
+            self.ended_by = self.ended_by.max(taken_by + self.ttl);
+        }
+    }
+
     /// Takes a renewal's completion; `false` for a stale one.
-    pub(super) fn renewed(&mut self, ticket: Ticket, ttl: Duration) -> bool {
+    pub(super) fn renewed(&mut self, now: Timestamp, ticket: Ticket, ttl: Duration) -> bool {
         let Renewal::Sent { ticket: own, sent } = self.renewal else {
             return false;
         };
@@ -122,6 +136,7 @@ impl Held {
         }
         self.ttl = ttl;
         self.expires = sent + ttl;
+        self.ended_by = now + ttl;
         self.renewal = Renewal::At(sent + self.renew_interval());
         self.check_due = true;
         true

@@ -335,6 +335,21 @@ fn a_closing_that_failed_may_have_been_written_all_the_same() {
 }
 
 #[test]
+fn a_lease_that_may_have_been_renewed_late_is_not_taken_for_ended() {
+    // By its own clock it ended at 9 s; the renewal may have been taken up to 6 s, for another 9 s.
+    check(
+        &format!("{PRESENT} at 10000\ngone\nat 14999\nat 15000"),
+        "@0 grant #1
+         @0 put #2 lease 7 epoch 0
+         @0 status present 0, listed
+         @3000 renew #3 lease 7
+         @9000 status present 0
+         @10000 revoke #4 lease 7
+         @15000 status gone",
+    );
+}
+
+#[test]
 fn a_refused_change_of_our_records_is_told() {
     check(
         &format!("{PRESENT} present 0 unready\nat 1000\nfailed #w refused\ndone #w"),

@@ -13,7 +13,6 @@ use lameduck_core::time::Timestamp;
 
 use super::caller::Caller;
 use super::process::{BUDGET, CLOSING_CAP};
-use super::registry::Registry;
 use super::scenario::Foreign;
 use super::wire::{CallId, ConnId, Due, Node};
 use super::world::World;
@@ -227,10 +226,17 @@ impl World {
             .scenario
             .foreign
             .is_some_and(|one| one.slot == process.slot);
-        self.oracle.require(report.abandoned == 0 || foreign, || {
-            format!("a stop abandoned calls: {report}")
-        });
-        self.oracle.require(report.total <= BUDGET, || {
+        let departure = self.departures.remove(&id);
+        let closing = departure.as_ref().map(|departure| departure.closing);
+        let frozen = closing.is_some_and(|closing| process.paused_until > closing);
+        // A freeze moves the end of a stop, and by no more than it must.
+        let over = report.total > BUDGET;
+        let excused = frozen && now.saturating_since(process.paused_until) <= limits::ABORT_MAX;
+        self.oracle
+            .require(report.abandoned == 0 || foreign || frozen, || {
+                format!("a stop abandoned calls: {report}")
+            });
+        self.oracle.require(!over || excused, || {
             format!("a stop took longer than its budget: {report}")
         });
         let slow = [Problem::Listener, Problem::GoAways];
@@ -239,7 +245,7 @@ impl World {
             .require(!waited || process.paused_until > Timestamp::ZERO, || {
                 format!("a stop waited in vain for a step of its own: {report}")
             });
-        if let Some(departure) = self.departures.remove(&id) {
+        if let Some(departure) = departure {
             let ran = process.paused_until < departure.closing;
             let late = departure.stop.is_none_or(|stop| stop + BUDGET < now);
             self.oracle.require(!(ran && late), || {
@@ -250,21 +256,18 @@ impl World {
             });
         }
         let life = report.life;
-        if report.problems.is_empty() {
+        // Who was frozen past its end still takes its leave of the registry.
+        if report.problems.is_empty() || frozen && over {
             self.net.after(ARRIVED, Due::SeeLeft { life });
         }
     }
 
     /// Who says that it has left without a problem is not registered any more.
     pub(super) fn see_left(&mut self, life: Life) {
-        let Registry {
-            away, slow_until, ..
-        } = self.registry;
-        // Where nobody answers, the lease counts as gone when its time is over.
-        let answers = !away && slow_until + SETTLED < self.net.now;
         let registered = self.registry.registered();
         let left = registered.iter().any(|(_, record)| record.life == life);
-        let excused = !answers || self.scenario.loss_permille > 0;
+        // Where leases get their whole time again, nobody can know when they end.
+        let excused = self.scenario.loss_permille > 0 || self.scenario.keeps_leases();
         self.oracle.require(!left || excused, || {
             format!("{life} has stopped without a problem and is registered")
         });

@@ -124,6 +124,7 @@ impl World {
                 self.processes[id].age(net);
                 id
             }
+            Act::Freeze { slot, length } => self.freeze(slot, length),
             Act::Again { slot } => {
                 let id = self.slots[slot];
                 if self.processes[id].alive && !self.processes[id].is_serving() {
@@ -138,6 +139,17 @@ impl World {
             self.disturbed.insert(id, self.net.now);
         }
         self.after(Node::Process(id));
+    }
+
+    /// A process that is leaving stops running for a while.
+    fn freeze(&mut self, slot: usize, length: Duration) -> usize {
+        let (id, until) = (self.slots[slot], self.net.now + length);
+        let process = &mut self.processes[id];
+        if process.alive && !process.is_serving() {
+            self.oracle.harm(id, self.net.now, until);
+            process.paused_until = until;
+        }
+        id
     }
 
     /// As any rolling update does: only one at a time is disturbed, and only while others are well.

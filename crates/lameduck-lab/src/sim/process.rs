@@ -56,6 +56,8 @@ pub(super) struct Process {
     pub(super) orders: Orders,
     /// What the drain is told next.
     pub(super) inputs: VecDeque<drain::Input>,
+    /// What its session has asked of the registry, and nobody has sent yet.
+    asked: Vec<(Ticket, Ask)>,
     pub(super) reached: Option<Want>,
     // What it is asked to tell the drain, once it is so.
     pub(super) want: Option<(Want, Ticket)>,
@@ -99,6 +101,7 @@ impl Process {
             accepted: 0,
             orders: Orders::default(),
             inputs: VecDeque::new(),
+            asked: Vec::new(),
             reached: None,
             want: None,
             all_told: None,
@@ -359,7 +362,7 @@ impl Process {
         self.drain.handle_timeout(net.now);
         self.perform_drain(net);
         self.session.handle_timeout(net.now);
-        self.perform_session(net);
+        self.perform_session();
         let all: Vec<ConnId> = self.connections.keys().copied().collect();
         for conn in all {
             if let Some(connection) = self.connections.get_mut(&conn) {
@@ -375,15 +378,18 @@ impl Process {
         self.run(net);
     }
 
-    /// Until nothing is left to be told: one input, all its outputs, the next input.
+    /// Until nothing is left to be told: one input, all its outputs, the next input. What is asked of
+    /// the registry meanwhile leaves only a process that lives on: its tasks come after its machines.
     fn run(&mut self, net: &mut Net) {
-        loop {
-            self.settle(net);
-            let Some(input) = self.inputs.pop_front() else {
-                return;
-            };
+        self.settle(net);
+        while let Some(input) = self.inputs.pop_front() {
             self.drain.handle(net.now, input);
             self.perform_drain(net);
+            self.settle(net);
+        }
+        let (node, asked) = (self.node(), std::mem::take(&mut self.asked));
+        for (ticket, ask) in asked.into_iter().filter(|_| self.alive) {
+            net.ask(node, ticket, ask);
         }
     }
 
@@ -401,7 +407,7 @@ impl Process {
 
     pub(super) fn tell_session(&mut self, net: &mut Net, input: session::Input) {
         self.session.handle(net.now, input);
-        self.perform_session(net);
+        self.perform_session();
     }
 
     pub(super) fn tell_connection(&mut self, net: &mut Net, id: ConnId, input: conn::Input) {
@@ -468,7 +474,7 @@ impl Process {
         }
     }
 
-    fn perform_session(&mut self, net: &mut Net) {
+    fn perform_session(&mut self) {
         while let Some(output) = self.session.poll() {
             let record = |life, state, ready| Record {
                 slot: self.slot,
@@ -520,7 +526,7 @@ impl Process {
                     continue;
                 }
             };
-            net.ask(self.node(), ticket, ask);
+            self.asked.push((ticket, ask));
         }
     }
 }

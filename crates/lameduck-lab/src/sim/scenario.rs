@@ -57,6 +57,13 @@ pub enum Act {
         /// Which slot.
         slot: usize,
     },
+    /// The process of a slot stops running for a while if it is leaving.
+    Freeze {
+        /// Which slot.
+        slot: usize,
+        /// How long.
+        length: Duration,
+    },
     /// Nobody reaches the registry for a while.
     RegistryAway {
         /// How long.
@@ -91,7 +98,11 @@ impl Act {
     pub const fn is_violent(self) -> bool {
         matches!(
             self,
-            Self::Kill { .. } | Self::Pause { .. } | Self::Break { .. } | Self::Flap { .. }
+            Self::Kill { .. }
+                | Self::Pause { .. }
+                | Self::Break { .. }
+                | Self::Flap { .. }
+                | Self::Freeze { .. }
         )
     }
 }
@@ -191,7 +202,8 @@ impl Scenario {
         for _ in 0..1 + rng.below(5) {
             let act = draw(&mut rng, &scenario, violent);
             scenario.acts.push((at, act));
-            scenario.acts.extend(sequel(&mut rng, &scenario, at, act));
+            let sequel = sequel(&mut rng, &scenario, at, act, violent);
+            scenario.acts.extend(sequel);
             at += rng.between(Duration::from_millis(200), Duration::from_secs(4));
         }
         scenario
@@ -203,6 +215,14 @@ impl Scenario {
         self.acts.iter().any(|(_, act)| act.is_violent())
     }
 
+    /// Whether the registry may come back with leases that have their whole time again.
+    #[must_use]
+    pub fn keeps_leases(&self) -> bool {
+        let kept =
+            |act: &Act| matches!(act, Act::RegistryAway { back, .. } if *back == Back::LeasesKept);
+        self.acts.iter().any(|(_, act)| kept(act))
+    }
+
     /// How long calls are made.
     #[must_use]
     pub fn length(&self) -> Duration {
@@ -212,7 +232,11 @@ impl Scenario {
 }
 
 fn draw(rng: &mut Rng, world: &Scenario, violent: bool) -> Act {
-    let slot = rng.below(world.servers);
+    let slot = match world.foreign {
+        // Somebody else's long calls are what a stop may have to wait for.
+        Some(Foreign { slot, .. }) if rng.below(2) == 0 => slot,
+        _ => rng.below(world.servers),
+    };
     let length = rng.between(Duration::from_millis(100), Duration::from_secs(6));
     let kinds = if violent { 16 } else { 12 };
     match rng.below(kinds) {
@@ -240,14 +264,24 @@ fn draw(rng: &mut Rng, world: &Scenario, violent: bool) -> Act {
     }
 }
 
-/// What makes an act worse: a second signal while a process leaves, and somebody who leaves while
-/// the registry is away, so that only its connections tell of it.
-fn sequel(rng: &mut Rng, world: &Scenario, at: Duration, act: Act) -> Vec<(Duration, Act)> {
+/// What makes an act worse: a second signal or a freeze while a process leaves, and somebody who
+/// leaves while the registry is away, so that only its connections tell of it.
+fn sequel(
+    rng: &mut Rng,
+    world: &Scenario,
+    at: Duration,
+    act: Act,
+    violent: bool,
+) -> Vec<(Duration, Act)> {
     let soon = |rng: &mut Rng, most| rng.between(Duration::ZERO, Duration::from_millis(most));
     let slot = rng.below(world.servers);
     match act {
         Act::Roll { slot } if rng.below(4) == 0 => {
             vec![(at + soon(rng, 5_000), Act::Again { slot })]
+        }
+        Act::Roll { slot } if violent && rng.below(2) == 0 => {
+            let length = rng.between(Duration::from_secs(1), Duration::from_secs(8));
+            vec![(at + soon(rng, 8_000), Act::Freeze { slot, length })]
         }
         Act::Hold { slot, .. } if rng.below(3) == 0 => {
             vec![(at + soon(rng, 2_000), Act::Again { slot })]

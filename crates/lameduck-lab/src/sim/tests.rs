@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::scenario::{Act, Flaw};
+use super::scenario::{Act, Flaw, Foreign};
 use super::*;
 
 /// Worlds in a plain test run; `lameduck lab sim` runs many more.
@@ -78,4 +78,40 @@ fn a_mark_that_stays_is_found() {
         Act::Hold { slot: 1, length },
         "would call",
     );
+}
+
+/// A world that was violated once: the renewals of a process were answered too late, it was frozen
+/// while it left, and took its lease for ended by its own clock.
+#[test]
+fn seed_349_a_lease_that_was_renewed_late() {
+    let at = Duration::from_millis;
+    let scenario = Scenario {
+        servers: 5,
+        callers: 1,
+        delay_max: Duration::from_millis(15),
+        loss_permille: 0,
+        twice_permille: 0,
+        failover: false,
+        floor: Duration::from_millis(500),
+        watchless: false,
+        nameless: false,
+        foreign: Some(Foreign {
+            slot: 0,
+            work: Duration::from_secs(15),
+        }),
+        acts: vec![
+            (at(3_000), Act::RegistrySlow { length: at(5_852) }),
+            (at(4_773), Act::Roll { slot: 0 }),
+            (
+                at(9_033),
+                Act::Freeze {
+                    slot: 0,
+                    length: at(7_175),
+                },
+            ),
+        ],
+        ..Scenario::from_seed(349)
+    };
+    let violation = run(scenario).violation;
+    assert_eq!(violation.map(|one| one.to_string()), None);
 }
