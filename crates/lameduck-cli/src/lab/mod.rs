@@ -135,15 +135,15 @@ async fn make(arguments: Arguments, onlooker: &mut dyn Onlooker) -> Result<Compa
     let report = arguments.report.as_deref().map(Page::open).transpose()?;
     let options = options(arguments);
     let made = match rival {
-        Some(Rival::Tonic) => run_compare(options.clone(), onlooker).await?,
+        Some(Rival::Tonic) => run_compare(options, onlooker).await?,
         None => {
-            let outcome = run_lab(options.clone(), onlooker).await?;
+            let outcome = run_lab(options, onlooker).await?;
             let others = Vec::new();
             Compared { outcome, others }
         }
     };
     if let Some(report) = report {
-        report.write(&options, &made)?;
+        report.write(&made)?;
     }
     Ok(made)
 }

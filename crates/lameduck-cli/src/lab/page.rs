@@ -8,7 +8,6 @@ use lameduck_lab::real::compare::Compared;
 use lameduck_lab::real::error::LabError;
 use lameduck_lab::real::flavour::Flavour;
 use lameduck_lab::real::html::{Column, page};
-use lameduck_lab::real::options::Options;
 
 /// A file that is open before the run begins: one that cannot be written is told at once.
 pub struct Page {
@@ -28,14 +27,14 @@ impl Page {
         }
     }
 
-    pub fn write(mut self, options: &Options, made: &Compared) -> Result<(), LabError> {
+    pub fn write(mut self, made: &Compared) -> Result<(), LabError> {
         let own = (Flavour::Lameduck, &made.outcome);
         let others = made
             .others
             .iter()
             .map(|(flavour, outcome)| (*flavour, outcome));
         let columns: Vec<Column<'_>> = [own].into_iter().chain(others).collect();
-        let text = page(options, &columns);
+        let text = page(&columns);
         self.file
             .write_all(text.as_bytes())
             .map_err(|source| LabError::Io {

@@ -8,6 +8,7 @@ use lameduck_lab::real::report::{DrainReport, Ending, KillReport, Report};
 /// The whole table, with a last line that says how it ended.
 pub fn table(report: &Report) -> String {
     let mut out = String::new();
+    settings(&mut out, report);
     drains(&mut out, &report.drains);
     kills(&mut out, "killed", &report.kills);
     kills(&mut out, "frozen", &report.freezes);
@@ -19,12 +20,34 @@ pub fn table(report: &Report) -> String {
         line(&mut out, &format!("problem: {problem}"));
     }
     faults(&mut out, report);
-    line(&mut out, verdict(report));
+    line(&mut out, &verdict(report));
     if let Some(others) = &report.compare {
         line(&mut out, "");
         out.push_str(&compare(report, others));
     }
     out
+}
+
+/// What the run was asked to do, and first of all whether a rule was broken in it.
+fn settings(out: &mut String, report: &Report) {
+    let options = &report.options;
+    if let Some(rule) = options.sabotage {
+        line(
+            out,
+            &format!("SABOTAGE: {rule} is broken on purpose; losses do not accuse lameduck"),
+        );
+        line(out, &format!("  ({})", rule.about()));
+    }
+    let (rate, callers, servers) = (options.rate, options.callers, options.servers);
+    let (rolls, seed, registry) = (options.rolls, options.seed, &options.registry);
+    let failover = if options.failover { "" } else { ", no failover" };
+    line(
+        out,
+        &format!(
+            "{rate} calls/s, {callers} callers, {servers} servers, rolls {rolls}, seed {seed}, \
+             registry {registry}{failover}"
+        ),
+    );
 }
 
 fn drains(out: &mut String, drains: &[DrainReport]) {
@@ -122,13 +145,16 @@ fn faults(out: &mut String, report: &Report) {
     }
 }
 
-const fn verdict(report: &Report) -> &'static str {
-    match report.ending() {
+fn verdict(report: &Report) -> String {
+    let sabotage = report.options.sabotage;
+    let text = match report.ending() {
         Ending::Clean => "not one call was lost",
+        Ending::Lost if sabotage.is_some() => "LOST, as must be: a rule was broken on purpose",
         Ending::Lost => "LOST: see above, and the stories of the first lost calls on stderr",
         Ending::Broken => "BROKEN: no call was lost, but not all is as it must be: see above",
         Ending::Invalid => "INVALID: this run proves nothing; see above",
-    }
+    };
+    text.to_owned()
 }
 
 fn spread(values: impl Iterator<Item = f64>) -> String {

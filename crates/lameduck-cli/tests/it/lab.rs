@@ -169,6 +169,12 @@ fn a_lab_rolls_on_while_its_binary_is_replaced() {
         assert!(report["drains"][0][key].is_number(), "{key}: {report}");
     }
     assert!(report["kills"][0]["failed_other"].is_number());
+    let options = &report["options"];
+    for (key, value) in [("rate", 200), ("servers", 2), ("rolls", 1), ("seed", 1)] {
+        assert_eq!(options[key], value, "{report}");
+    }
+    assert_eq!(options["registry"], "none");
+    assert!(options["sabotage"].is_null() && options["failover"] == true);
     assert!(report["jitter_ms"]["max"].is_number());
 }
 

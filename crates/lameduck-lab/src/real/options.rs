@@ -1,6 +1,9 @@
 //! What a run is asked to do.
 
+use std::fmt;
 use std::path::PathBuf;
+
+use serde::Serialize;
 
 use super::error::LabError;
 use super::flavour::Flavour;
@@ -48,6 +51,58 @@ pub enum Registry {
     At(String),
     /// Nowhere: callers know the servers' addresses.
     None,
+}
+
+/// As it is written on the command line.
+impl fmt::Display for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Development => "dev",
+            Self::Etcd => "etcd",
+            Self::At(target) => target,
+            Self::None => "none",
+        })
+    }
+}
+
+/// What a run was asked to do, as its outcome tells it: an outcome that is passed on without its
+/// options accuses, or acquits, the wrong one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Settings {
+    /// Calls a second, of all callers together.
+    pub rate: u32,
+    /// Server processes.
+    pub servers: u16,
+    /// Caller processes.
+    pub callers: u16,
+    /// How often each server was rolled.
+    pub rolls: u32,
+    /// Which calls, and which order of rolls.
+    pub seed: u64,
+    /// `dev`, `etcd`, `none`, or a target.
+    pub registry: String,
+    /// The rule that was broken on purpose; null where none was.
+    pub sabotage: Option<Sabotage>,
+    /// Whether callers might place a call more than once.
+    pub failover: bool,
+    /// Whether a server was frozen and the registry held back.
+    pub ordeals: bool,
+}
+
+impl From<&Options> for Settings {
+    fn from(options: &Options) -> Self {
+        Self {
+            rate: options.rate,
+            servers: options.servers,
+            callers: options.callers,
+            rolls: options.rolls,
+            seed: options.seed,
+            registry: options.registry.to_string(),
+            sabotage: options.sabotage,
+            failover: options.failover,
+            ordeals: options.ordeals,
+        }
+    }
 }
 
 impl Default for Options {

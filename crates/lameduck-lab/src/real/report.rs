@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::ledger::{Ledger, Retried};
+use super::options::{Options, Settings};
 use super::oracle::{Fault, History, KillToll, Verdict, judge};
 use super::plan::Plan;
 use super::record::CallId;
@@ -16,6 +17,8 @@ use super::windows::{Windows, windows};
 /// The outcome of a run. Times are milliseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
+    /// What was asked for.
+    pub options: Settings,
     /// Calls of the plan.
     pub calls: u64,
     /// Answered whole and in time.
@@ -133,6 +136,7 @@ impl Report {
     /// Reads the whole outcome off the ledger. `problems` are those that the lab met itself.
     #[must_use]
     pub fn new(
+        options: &Options,
         ledger: &Ledger,
         plan: &Plan,
         history: &History,
@@ -148,6 +152,7 @@ impl Report {
         let invalid = reasons(ledger, plan, history, &windows);
         problems.extend(anonymous(&verdict));
         Self {
+            options: options.into(),
             calls: verdict.calls,
             ok: verdict.ok,
             failed: verdict.failed,
@@ -249,7 +254,15 @@ mod tests {
 
     fn report(run: &Synthetic) -> Report {
         let (problems, jitter) = (Vec::new(), Jitter::default());
-        Report::new(&run.ledger(), &run.plan, &run.history, problems, jitter)
+        let options = Options::default();
+        Report::new(
+            &options,
+            &run.ledger(),
+            &run.plan,
+            &run.history,
+            problems,
+            jitter,
+        )
     }
 
     #[test]

@@ -288,7 +288,14 @@ impl<'a> Lab<'a> {
         let problems = std::mem::take(&mut self.problems);
         let ledger = &self.books.ledger;
         let jitter = sentinel.finish();
-        let mut report = Report::new(ledger, &self.plan, &self.history, problems, jitter);
+        let mut report = Report::new(
+            &self.options,
+            ledger,
+            &self.plan,
+            &self.history,
+            problems,
+            jitter,
+        );
         if let Some(rule) = self.options.sabotage {
             report.expect_cost(rule, SABOTAGE_COST);
         }

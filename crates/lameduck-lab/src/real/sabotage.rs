@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// One broken rule. Each costs at least 20 calls a run, by construction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Sabotage {
     /// A server counts a request as done at the head of its answer: streams that outlive the time
     /// of closing are cut.
@@ -42,6 +43,18 @@ impl Sabotage {
             Self::NoTombstone => "no-tombstone",
         }
     }
+
+    /// What the children do wrong, in half a sentence, for whoever reads only the outcome.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::PermitAtHead => "servers cut the streams that outlive their closing",
+            Self::NoRefuseProof => "servers refuse without proof, and say nothing before",
+            Self::NoAnnounce => "servers tell nobody before their connections end",
+            Self::NoClosing => "servers refuse from the signal on, and say so late",
+            Self::NoTombstone => "callers forget which life has closed",
+        }
+    }
 }
 
 impl fmt::Display for Sabotage {
@@ -69,5 +82,19 @@ impl FromStr for Sabotage {
     fn from_str(text: &str) -> Result<Self, UnknownRule> {
         let mut all = Self::ALL.into_iter();
         all.find(|rule| rule.as_str() == text).ok_or(UnknownRule)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_has_one_name_everywhere() {
+        for rule in Sabotage::ALL {
+            assert_eq!(rule.as_str().parse(), Ok(rule));
+            let printed = serde_json::to_value(rule).unwrap();
+            assert_eq!(printed, rule.as_str());
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! What a reader must see first: whether calls were lost, where, and how fast everybody acted.
 
 use super::super::flavour::Flavour;
-use super::super::options::{Options, Registry};
+use super::super::options::Settings;
 use super::super::report::{Ending, KillReport, Report};
+use super::super::sabotage::Sabotage;
 use super::super::stages::Stage;
 use super::Column;
 use super::tables::{again, of, worst};
@@ -12,18 +13,23 @@ use super::text::{Cell, Page, grouped};
 const NOTES_MAX: usize = 12;
 
 /// Verdict, what the same cost the others, settings, figures.
-pub(super) fn head(page: &mut Page, options: &Options, columns: &[Column<'_>]) {
+pub(super) fn head(page: &mut Page, columns: &[Column<'_>]) {
     let Some((_, own)) = columns.first() else {
         return;
     };
     let report = &own.report;
+    let sabotage = report.options.sabotage;
     let (class, verdict) = match report.ending() {
         Ending::Clean => ("clean", "Not one call was lost in rolls"),
+        Ending::Lost if sabotage.is_some() => ("lost", "Calls were lost, as they must be here"),
         Ending::Lost => ("lost", "Calls were lost"),
         Ending::Broken => ("lost", "No call was lost, but not all is as it must be"),
         Ending::Invalid => ("invalid", "This run proves nothing"),
     };
     page.raw("<header>\n<h1>lameduck lab</h1>\n");
+    if let Some(rule) = sabotage {
+        page.put("p", "verdict sabotage", &broken_on_purpose(rule));
+    }
     page.put("p", &format!("verdict {class}"), verdict);
     notes(page, report);
     let others: Vec<String> = columns[1..]
@@ -34,7 +40,7 @@ pub(super) fn head(page: &mut Page, options: &Options, columns: &[Column<'_>]) {
         let beside = format!("In the same rolls, {}.", others.join("; "));
         page.put("p", "beside", &beside);
     }
-    page.put("p", "settings", &settings(options));
+    page.put("p", "settings", &settings(&report.options));
     tiles(page, report);
     page.raw("</header>\n");
 }
@@ -61,12 +67,20 @@ fn beside(flavour: Flavour, report: &Report) -> Option<String> {
     Some(format!("{}, lost {lost} of {calls}", flavour.as_str()))
 }
 
-fn settings(options: &Options) -> String {
-    let registry = match &options.registry {
-        Registry::Development => "the development server",
-        Registry::Etcd => "an etcd of its own",
-        Registry::At(target) => target,
-        Registry::None => "none",
+/// What a reader must know before the verdict: such a run accuses nobody.
+fn broken_on_purpose(rule: Sabotage) -> String {
+    format!(
+        "Sabotage: this run broke the rule {rule} on purpose ({}). What it lost shows that the judge \
+         sees it, and nothing about lameduck as it is.",
+        rule.about()
+    )
+}
+
+fn settings(options: &Settings) -> String {
+    let registry = match options.registry.as_str() {
+        "dev" => "the development server",
+        "etcd" => "an etcd of its own",
+        other => other,
     };
     let rate = grouped(options.rate);
     let (servers, callers, rolls) = (options.servers, options.callers, options.rolls);
@@ -80,9 +94,12 @@ fn settings(options: &Options) -> String {
     } else {
         ", no failover"
     };
+    let ordeals = if options.ordeals { ", ordeals" } else { "" };
+    let sabotage = options.sabotage.map(|rule| format!(", sabotage: {rule}"));
+    let sabotage = sabotage.unwrap_or_default();
     format!(
         "{rate} calls a second, {callers} callers, {servers} servers, {times}, seed {seed}, registry: \
-         {registry}{failover}"
+         {registry}{failover}{ordeals}{sabotage}"
     )
 }
 

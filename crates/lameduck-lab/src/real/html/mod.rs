@@ -14,7 +14,6 @@ mod timeline;
 mod windows;
 
 use super::flavour::Flavour;
-use super::options::Options;
 use super::run::Outcome;
 use text::{Page, escape};
 
@@ -26,7 +25,7 @@ pub type Column<'a> = (Flavour, &'a Outcome);
 
 /// The whole page. The first column is the one that is judged; the others stand beside it.
 #[must_use]
-pub fn page(options: &Options, columns: &[Column<'_>]) -> String {
+pub fn page(columns: &[Column<'_>]) -> String {
     let mut page = Page::default();
     page.raw("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     page.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
@@ -37,7 +36,7 @@ pub fn page(options: &Options, columns: &[Column<'_>]) -> String {
     page.raw("<title>lameduck lab</title>\n<style>\n");
     page.raw(STYLE);
     page.raw("</style>\n</head>\n<body>\n<main>\n");
-    head::head(&mut page, options, columns);
+    head::head(&mut page, columns);
     if columns.len() > 1 {
         page.raw("<section>\n<h2>Side by side</h2>\n");
         tables::compare(&mut page, columns);

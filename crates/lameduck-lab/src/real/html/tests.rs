@@ -7,9 +7,10 @@ use super::super::chart::chart;
 use super::super::compare::forget_picks;
 use super::super::ledger::Source;
 use super::super::limits::{CHART_LOST_MAX, CHART_POINTS_MAX};
-use super::super::options::Registry;
+use super::super::options::{Options, Registry};
 use super::super::record::{Kind, Record};
 use super::super::report::{Jitter, Report};
+use super::super::sabotage::Sabotage;
 use super::super::stages::Stage;
 use super::super::synthetic::{KILLED, SIGNAL, Synthetic};
 use super::*;
@@ -36,6 +37,7 @@ fn outcome(lost: usize, error: &str) -> Outcome {
     books.ledger = run.ledger();
     let problems = vec![error.to_owned()];
     let report = Report::new(
+        &Options::default(),
         &books.ledger,
         &run.plan,
         &run.history,
@@ -78,7 +80,7 @@ fn assert_balanced(page: &str) {
 #[test]
 fn a_page_has_all_its_parts() {
     let own = outcome(0, "");
-    let page = page(&Options::default(), &[(Flavour::Lameduck, &own)]);
+    let page = page(&[(Flavour::Lameduck, &own)]);
     for part in [
         "Over time",
         "Before, during and after",
@@ -95,12 +97,29 @@ fn a_page_has_all_its_parts() {
 }
 
 #[test]
+fn a_page_of_a_broken_rule_says_so_first() {
+    let mut own = outcome(30, "gone");
+    own.report.problems.clear();
+    let is_told = |own: &Outcome| {
+        let page = page(&[(Flavour::Lameduck, own)]);
+        let (_, body) = page.split_once("<h1>").unwrap();
+        let (before, _) = body.split_once("Calls were lost").unwrap();
+        let settings = page.contains(", sabotage: no-tombstone<");
+        assert_eq!(settings, before.contains("Sabotage: "));
+        settings && before.contains("broke the rule no-tombstone on purpose")
+    };
+    assert!(!is_told(&own));
+    own.report.options.sabotage = Some(Sabotage::NoTombstone);
+    assert!(is_told(&own));
+}
+
+#[test]
 fn columns_stand_side_by_side() {
     let own = outcome(0, "");
     let mut other = outcome(30, "gone");
     forget_picks(&mut other.report);
     let columns = [(Flavour::Lameduck, &own), (Flavour::Tonic, &other)];
-    let page = page(&Options::default(), &columns);
+    let page = page(&columns);
     assert!(page.contains("Side by side") && page.contains("<th>tonic, as documented</th>"));
     assert_eq!(count(&page, "<svg"), 4);
     assert!(page.contains("No call was lost, but not all is as it must be"));
@@ -112,12 +131,9 @@ fn columns_stand_side_by_side() {
 
 #[test]
 fn what_comes_from_data_is_escaped() {
-    let own = outcome(3, NASTY);
-    let options = Options {
-        registry: Registry::At(NASTY.to_owned()),
-        ..Options::default()
-    };
-    let page = page(&options, &[(Flavour::Lameduck, &own)]);
+    let mut own = outcome(3, NASTY);
+    own.report.options.registry = Registry::At(NASTY.to_owned()).to_string();
+    let page = page(&[(Flavour::Lameduck, &own)]);
     assert!(!page.contains("<script"), "a script came through");
     let escaped = "&lt;script&gt;alert(&quot;x&quot; &amp; &#39;y&#39;)&lt;/script&gt;";
     assert!(count(&page, escaped) >= 3);
@@ -128,7 +144,7 @@ fn what_comes_from_data_is_escaped() {
 #[test]
 fn a_page_asks_nobody_for_anything() {
     let own = outcome(3, "an error");
-    let page = page(&Options::default(), &[(Flavour::Lameduck, &own)]);
+    let page = page(&[(Flavour::Lameduck, &own)]);
     for part in [
         "http:", "https:", "src=", "href=", "url(", "@import", "<script", "<link",
     ] {
@@ -160,7 +176,7 @@ fn a_lost_call_says_why_in_its_own_line() {
 fn stories_are_few_on_paper() {
     let own = outcome(40, "an error");
     let told = own.chart.as_ref().unwrap().lost.len();
-    let page = page(&Options::default(), &[(Flavour::Lameduck, &own)]);
+    let page = page(&[(Flavour::Lameduck, &own)]);
     assert_eq!(count(&page, "<details class=\"brief\""), told - 12);
     assert!(page.contains("On paper only the first 12 tell their story."));
 }
@@ -215,7 +231,7 @@ fn a_page_is_bounded() {
     let chart = own.chart.as_ref().unwrap();
     assert!(chart.lost_all >= 900 && chart.points.len() <= CHART_POINTS_MAX);
     assert_eq!(chart.lost.len(), CHART_LOST_MAX);
-    let page = page(&Options::default(), &[(Flavour::Lameduck, &own)]);
+    let page = page(&[(Flavour::Lameduck, &own)]);
     assert_eq!(count(&page, "<details"), CHART_LOST_MAX);
     assert!(page.contains("the others are counted only"));
     assert!(page.len() < 400_000, "{}", page.len());
