@@ -63,11 +63,16 @@ const TASKS: &[Task] = &[
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some(name) = arguments.first() else {
-        return usage();
+        eprint!("{}", usage());
+        return ExitCode::from(2);
     };
+    if is_help(name) {
+        print!("{}", usage());
+        return ExitCode::SUCCESS;
+    }
     let Some(task) = TASKS.iter().find(|task| task.name == name) else {
-        eprintln!("xtask: there is no task `{name}`");
-        return usage();
+        eprint!("xtask: there is no task `{name}`\n{}", usage());
+        return ExitCode::from(2);
     };
     match (task.run)(&arguments[1..]) {
         Ok(()) => ExitCode::SUCCESS,
@@ -78,10 +83,28 @@ fn main() -> ExitCode {
     }
 }
 
-fn usage() -> ExitCode {
-    eprintln!("usage: cargo xtask TASK");
-    for task in TASKS {
-        eprintln!("  {:<8} {}", task.name, task.about);
+fn is_help(name: &str) -> bool {
+    ["--help", "-h", "help"].contains(&name)
+}
+
+fn usage() -> String {
+    let lines = TASKS
+        .iter()
+        .map(|task| format!("  {:<8} {}\n", task.name, task.about));
+    format!("usage: cargo xtask TASK\n{}", lines.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_is_no_task_and_names_them_all() {
+        for name in ["--help", "-h", "help"] {
+            assert!(is_help(name) && TASKS.iter().all(|task| task.name != name));
+        }
+        let usage = usage();
+        let named = |task: &Task| usage.contains(&format!("  {} ", task.name));
+        assert!(TASKS.iter().all(named), "{usage}");
     }
-    ExitCode::from(2)
 }

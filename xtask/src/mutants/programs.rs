@@ -63,6 +63,9 @@ impl Programs {
         let how = ["--target-dir", "target/mutants", "--message-format", "json"];
         let mut command = shell::cargo(what.into_iter().chain(packages).chain(how));
         command.env("RUSTFLAGS", "--cfg lameduck_mutants");
+        eprintln!(
+            "building tests in which rules can be off, in target/mutants: minutes, the first time"
+        );
         eprintln!("+ {}", shell::shown(&command));
         let output = command
             .stdin(Stdio::null())
