@@ -103,6 +103,14 @@ pub enum Event {
         /// What is in the way; `None` where it is reached.
         error: Option<String>,
     },
+    /// A process leaves a registry that never confirmed it: nothing of it has to be taken back there, and
+    /// nobody found it by that registry, as far as is known. Said once, in place of a confirmation.
+    NeverRegistered {
+        /// Which registry, as its target says.
+        registry: String,
+        /// What was in the way last, where that is known.
+        error: Option<String>,
+    },
     /// A registry takes the address alone: callers there learn of a stop, but not of lives.
     MetadataDenied {
         /// Which registry, as its target says.

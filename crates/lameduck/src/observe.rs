@@ -74,7 +74,11 @@ fn log(event: &Event) {
             want,
             error,
         } => match error {
-            None => info!(%registry, registration = word(*want), "registration confirmed"),
+            None if matches!(want, Want::Present { .. }) => {
+                info!(%registry, registration = word(*want), "registration confirmed");
+            }
+            // Not always by the registry's word: a lease may have ended by itself.
+            None => info!(%registry, registration = word(*want), "registration taken back"),
             Some(error) => warn!(
                 %registry,
                 wanted = word(*want),
@@ -82,6 +86,11 @@ fn log(event: &Event) {
                 "the registry does not confirm the registration; it is tried again"
             ),
         },
+        Event::NeverRegistered { registry, error } => info!(
+            %registry,
+            error = error.as_deref().unwrap_or("none"),
+            "never registered, as far as is known: nothing has to be taken back"
+        ),
         Event::MetadataDenied { registry } => warn!(
             %registry,
             "the registry denies our records: only the address is published; allow the prefix _lameduck/"
@@ -191,8 +200,7 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_skipped_value_is_one_warning_that_says_what_to_do() {
+    fn logged(event: &Event) -> String {
         let lines = Lines::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -200,13 +208,49 @@ mod tests {
             .with_ansi(false)
             .without_time()
             .finish();
+        tracing::subscriber::with_default(subscriber, || Events::default().emit(event));
+        let text = lines.0.lock().expect("no panic").clone();
+        String::from_utf8(text).expect("text")
+    }
+
+    #[test]
+    fn only_what_a_registry_lists_is_called_confirmed() {
+        let registry = "etcd://h:1".to_owned();
+        let reached = |want| Event::Registration {
+            registry: registry.clone(),
+            want,
+            error: None,
+        };
+        let life = Life::first(BootId::from_bits(1));
+        let present = logged(&reached(Want::Present { life, ready: true }));
+        assert!(present.contains("registration confirmed"), "{present}");
+        let never = Event::NeverRegistered {
+            registry: registry.clone(),
+            error: Some("no answer".to_owned()),
+        };
+        let never = logged(&never);
+        let parts = ["INFO", "never registered", "nothing has to be taken back"];
+        let named = ["etcd://h:1", "no answer"];
+        assert!(
+            parts.iter().chain(&named).all(|part| never.contains(part)),
+            "{never}"
+        );
+        for line in [
+            logged(&reached(Want::Closing)),
+            logged(&reached(Want::Gone)),
+            never,
+        ] {
+            assert!(!line.contains("confirm"), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_skipped_value_is_one_warning_that_says_what_to_do() {
         let event = Event::RecordSkipped {
             service: "orders".parse().ok(),
             what: "key \"orders/7\": value \"h\": no port".to_owned(),
         };
-        tracing::subscriber::with_default(subscriber, || Events::default().emit(&event));
-        let text = lines.0.lock().expect("no panic").clone();
-        let text = String::from_utf8(text).expect("text");
+        let text = logged(&event);
         assert_eq!(text.lines().count(), 1, "{text}");
         let parts = [
             "WARN",

@@ -54,6 +54,9 @@ pub enum ClosingEnd {
 pub enum Problem {
     /// A registry did not confirm that the registration is gone; it may last until its lease ends.
     Registration(String),
+    /// The process served, and this registry never confirmed that it is listed: callers may not have
+    /// found it. Nothing is left behind.
+    NeverRegistered(String),
     /// Closing the listener took too long, and the stop went on.
     Listener,
     /// Not every connection confirmed its final GOAWAY in time, and the stop went on.
@@ -82,6 +85,9 @@ impl fmt::Display for Problem {
             Self::Registration(why) => {
                 write!(f, "a registration may be left until its lease ends: {why}")
             }
+            Self::NeverRegistered(registry) => {
+                write!(f, "never registered in {registry}, as far as is known")
+            }
             Self::Listener => f.write_str("closing the listener took too long"),
             Self::GoAways => f.write_str("not every connection confirmed its final GOAWAY"),
             Self::Connections => f.write_str("connections had to be cut"),
@@ -105,7 +111,8 @@ pub struct Report {
     pub closing_end: ClosingEnd,
     /// From the request to stop to this report.
     pub total: Duration,
-    /// From the start of Closing until all registries had confirmed it; `None` where they did not.
+    /// From the start of Closing until no registry led callers here any more: it confirmed that, or had
+    /// never listed the process. `None` where one did not confirm.
     pub deregistered: Option<Duration>,
     /// Requests in flight when the stop began.
     pub in_flight: u64,

@@ -5,6 +5,7 @@
 
 use std::future::poll_fn;
 
+use lameduck_core::drain::Problem;
 use lameduck_core::event::Event;
 use lameduck_core::limits::REVOKE_MAX;
 use lameduck_core::registry::{Publication, PublicationStatus, Want};
@@ -24,6 +25,8 @@ pub struct RegistrationStatus {
     pub reached: Option<Want>,
     /// Whether callers can find this process there, as far as is known.
     pub registered: bool,
+    /// Whether the registry has ever confirmed that it lists this process.
+    pub was_registered: bool,
     /// `false` where the registry denies our own records, so that the address alone is published.
     pub metadata: bool,
     /// What is in the way.
@@ -37,20 +40,34 @@ impl RegistrationStatus {
             want: None,
             reached: None,
             registered: false,
+            was_registered: false,
             metadata: true,
             error: None,
         }
     }
 
     /// What there is to say. What was confirmed once and cannot be renewed now is not confirmed.
-    fn event(&self) -> Option<Event> {
+    /// What was never listed is not confirmed either when it leaves: that is said once.
+    fn event(&self, before: &Self) -> Option<Event> {
         let want = self.want?;
-        (self.want == self.reached || self.error.is_some()).then(|| Event::Registration {
-            registry: self.registry.clone(),
+        let (registry, error) = (self.registry.clone(), self.error.clone());
+        if error.is_none() && is_leaving(want) && !self.was_registered {
+            let first = self.reached == Some(want) && !before.reached.is_some_and(is_leaving);
+            return first.then(|| Event::NeverRegistered {
+                registry,
+                error: before.error.clone(),
+            });
+        }
+        (self.reached == Some(want) || error.is_some()).then_some(Event::Registration {
+            registry,
             want,
-            error: self.error.clone(),
+            error,
         })
     }
+}
+
+const fn is_leaving(want: Want) -> bool {
+    matches!(want, Want::Closing | Want::Gone)
 }
 
 /// All registrations of one process.
@@ -83,6 +100,15 @@ impl Registrations {
     /// Says what is wanted from here on.
     pub(super) fn want(&self, want: Want) {
         self.want.send_replace(Some(want));
+    }
+
+    /// The registries that never confirmed this process.
+    pub(super) fn never_confirmed(&self) -> Vec<Problem> {
+        let statuses = self.statuses.iter().map(|status| status.borrow());
+        statuses
+            .filter(|status| !status.was_registered)
+            .map(|status| Problem::NeverRegistered(status.registry.clone()))
+            .collect()
     }
 
     /// Waits until `want` is confirmed wherever the process may be listed. Waits without end for
@@ -166,11 +192,13 @@ fn take(status: &watch::Sender<RegistrationStatus>, next: PublicationStatus, eve
         let before = status.clone();
         status.reached = next.reached;
         status.registered = next.registered;
+        let present = matches!(next.reached, Some(Want::Present { .. }));
+        status.was_registered |= next.registered || present;
         status.metadata = next.metadata;
         status.error = next.error.map(|error| error.message);
         let changed = *status != before;
         let news = status.reached != before.reached || status.error != before.error;
-        event = status.event().filter(|_| news);
+        event = status.event(&before).filter(|_| news);
         denied = (before.metadata && !status.metadata).then(|| Event::MetadataDenied {
             registry: status.registry.clone(),
         });
@@ -186,6 +214,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use lameduck_core::instance::{BootId, Life};
     use lameduck_core::registry::{ErrorClass, RegistryError};
 
     #[test]
@@ -215,6 +244,44 @@ mod tests {
         }
         let silent = Some("no answer".to_owned());
         assert_eq!(*heard.lock().expect("no panic"), [None, silent, None]);
+    }
+
+    #[test]
+    fn what_was_never_registered_is_not_confirmed_when_it_leaves() {
+        let heard: Arc<Mutex<Vec<Event>>> = Arc::default();
+        let ears = Arc::clone(&heard);
+        let events = Events::new(vec![Arc::new(move |event: &Event| {
+            ears.lock().expect("no panic").push(event.clone());
+        })]);
+        let status = watch::Sender::new(RegistrationStatus::new("etcd".to_owned()));
+        let present = Want::Present {
+            life: Life::first(BootId::from_bits(1)),
+            ready: true,
+        };
+        let go = |want, reached, error: Option<&str>| {
+            status.send_modify(|status| status.want = Some(want));
+            let next = PublicationStatus {
+                reached,
+                registered: false,
+                metadata: true,
+                error: error.map(|message| RegistryError {
+                    class: ErrorClass::Retry,
+                    message: message.to_owned(),
+                }),
+            };
+            take(&status, next, &events);
+        };
+        go(present, None, Some("refused"));
+        go(Want::Closing, Some(Want::Closing), None);
+        go(Want::Gone, Some(Want::Gone), None);
+        let (registry, error) = ("etcd".to_owned(), Some("refused".to_owned()));
+        let failed = Event::Registration {
+            registry: registry.clone(),
+            want: present,
+            error: error.clone(),
+        };
+        let never = Event::NeverRegistered { registry, error };
+        assert_eq!(*heard.lock().expect("no panic"), [failed, never]);
     }
 
     #[test]

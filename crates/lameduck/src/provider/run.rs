@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lameduck_core::drain::{Command, Drain, Input, Output, Report};
+use lameduck_core::drain::{ClosingEnd, Command, Drain, Input, Output, Report};
 use lameduck_core::event::{Event, Phase};
 use lameduck_core::instance::Life;
 use lameduck_core::machine::Ticket;
@@ -193,7 +193,11 @@ impl leaving::Edge for Edge {
         }
     }
 
-    fn done(&mut self, report: Report) {
+    fn done(&mut self, mut report: Report) {
+        // One that has not served, or was forced to end, had no time to be registered.
+        if report.closing_end != ClosingEnd::Skipped {
+            report.problems.extend(self.registrations.never_confirmed());
+        }
         // The receiver waits for exactly this.
         let _ = self.report.send(report);
     }

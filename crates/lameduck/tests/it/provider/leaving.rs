@@ -1,6 +1,6 @@
 //! What a stop waits for, and what it does not wait for.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,12 @@ use axum::body::{Body, Bytes};
 use axum::routing::get;
 use futures_util::stream::{self, StreamExt};
 use lameduck::Provider;
-use lameduck::core::event::Phase;
+use lameduck::core::event::{Event, Phase};
 use lameduck::core::name::ServiceName;
 use lameduck::core::registry::{
     Publication, PublicationStatus, Registration, Registry, Subscription, Want,
 };
+use lameduck::observe::Observer;
 use lameduck::provider::{Builder, DrainReport, Handle, Problem};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -216,7 +217,15 @@ async fn a_registry_that_is_down_from_the_start_is_no_failure() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let target = format!("etcd://{}", closed.local_addr().expect("bound"));
     drop(closed);
-    let (handle, running) = start(Provider::builder("orders").registry(&target)).await;
+    let heard: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let ears = Arc::clone(&heard);
+    let observer: Observer = Arc::new(move |event: &Event| {
+        ears.lock().expect("no panic").push(event.clone());
+    });
+    let builder = Provider::builder("orders")
+        .registry(&target)
+        .on_event(observer);
+    let (handle, running) = start(builder).await;
     let mut socket = ask(&handle, "/none").await;
     assert!(
         head(&mut socket).await.starts_with("http/1.1 "),
@@ -232,4 +241,11 @@ async fn a_registry_that_is_down_from_the_start_is_no_failure() {
         asked.elapsed()
     );
     assert_eq!(report.exit_code(), 0, "{report}");
+    assert_eq!(report.problems, [Problem::NeverRegistered(target.clone())]);
+    assert!(report.to_string().contains("never registered in etcd://"));
+    let heard = heard.lock().expect("no panic");
+    let said = |known: fn(&Event) -> bool| heard.iter().filter(|event| known(event)).count();
+    let never = said(|event| matches!(event, Event::NeverRegistered { .. }));
+    let confirmed = said(|event| matches!(event, Event::Registration { error: None, .. }));
+    assert_eq!((never, confirmed), (1, 0), "{heard:?}");
 }
