@@ -150,6 +150,12 @@ pub trait Registry: Send + Sync + fmt::Debug {
     /// How long a change takes to reach all readers; decides the floor of Closing.
     fn propagation(&self) -> Duration;
 
+    /// Whether instances can be published here (`true` unless a back end says otherwise). A provider
+    /// that is told to publish where nothing can be is not built: nobody would find it.
+    fn takes_registrations(&self) -> bool {
+        true
+    }
+
     /// Begins to publish; nothing is published before the first [`Publication::want`].
     fn publish(&self, registration: Registration) -> Box<dyn Publication>;
 

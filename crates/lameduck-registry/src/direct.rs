@@ -45,6 +45,11 @@ impl Registry for Direct {
         limits::FLOOR_NONE
     }
 
+    /// `false`: it is written down where it is read, so nothing can be added.
+    fn takes_registrations(&self) -> bool {
+        false
+    }
+
     /// Does nothing and says that it is done.
     fn publish(&self, _: Registration) -> Box<dyn Publication> {
         Box::new(Unpublished {

@@ -119,7 +119,9 @@ impl Builder {
         self
     }
 
-    /// Publishes in this registry, e.g. `etcd://127.0.0.1:2379`. May be said several times.
+    /// Publishes in this registry, e.g. `etcd://127.0.0.1:2379`. May be said several times. A service
+    /// in the target (`?key=`) has to be the only one of this process; a list of addresses
+    /// (`direct://`, `host:port`) takes no registration and is refused.
     pub fn registry(mut self, target: &str) -> Self {
         self.targets.push(target.to_owned());
         self
@@ -218,7 +220,7 @@ impl Builder {
         }
         let services = self.services.iter().map(|name| name.parse());
         let services = services.collect::<Result<Vec<ServiceName>, _>>()?;
-        let registries = self.connect()?;
+        let registries = self.connect(&services)?;
         let plan = self.plan(&registries)?;
         let listener = self.bind()?;
         let life = Life::first(boot_id()?);
@@ -298,7 +300,7 @@ impl Builder {
         })
     }
 
-    fn connect(&mut self) -> Result<Vec<Connected>, BuildError> {
+    fn connect(&mut self, services: &[ServiceName]) -> Result<Vec<Connected>, BuildError> {
         let schemes = self
             .schemes
             .take()
@@ -312,6 +314,10 @@ impl Builder {
             let registry = schemes
                 .connect(&target)
                 .map_err(|error| BuildError::registry(text, &error))?;
+            own_service(&target, services).map_err(|why| BuildError::Registry {
+                target: text.clone(),
+                why,
+            })?;
             let whereabouts = match target.scheme() {
                 "memory" => Whereabouts::Here,
                 _ => Whereabouts::At(target.hosts().to_vec()),
@@ -328,7 +334,13 @@ impl Builder {
             whereabouts: Whereabouts::Here,
         });
         connected.extend(given);
-        Ok(connected)
+        match connected
+            .iter()
+            .find(|one| !one.registry.takes_registrations())
+        {
+            Some(fixed) => Err(BuildError::FixedList(fixed.name.clone())),
+            None => Ok(connected),
+        }
     }
 
     fn plan(&mut self, registries: &[Connected]) -> Result<Plan, BuildError> {
@@ -462,6 +474,24 @@ struct Connected {
     registry: Arc<dyn Registry>,
     name: String,
     whereabouts: Whereabouts,
+}
+
+/// A target's own service is that of the process, or somebody has mixed them up.
+fn own_service(target: &Target, services: &[ServiceName]) -> Result<(), String> {
+    let Some(key) = target.service() else {
+        return Ok(());
+    };
+    if services.iter().all(|service| service == key) {
+        return Ok(());
+    }
+    Err(format!(
+        "it names service {:?}, but this process serves {}; write {}://{} and name services by \
+         Provider::builder",
+        key.as_str(),
+        names(services),
+        target.scheme(),
+        target.hosts().join(",")
+    ))
 }
 
 /// The slowest registry decides; without any, whether a cluster's proxies have to learn of it.

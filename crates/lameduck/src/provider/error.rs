@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use lameduck_core::name::NameError;
+use lameduck_core::name::{Address, NameError};
 use lameduck_core::registry::RegistryError;
 
 /// Why a provider could not be built.
@@ -31,6 +31,8 @@ pub enum BuildError {
         /// What is wrong with it.
         why: String,
     },
+    /// A registry that is a fixed list of addresses, where nothing can be published.
+    FixedList(String),
     /// No address under which others reach this process.
     Advertise {
         /// For which registry.
@@ -84,6 +86,19 @@ impl fmt::Display for BuildError {
                 "cannot listen on {address}: {source}; choose another port, or stop who holds it"
             ),
             Self::Registry { target, why } => write!(f, "registry {target:?}: {why}"),
+            Self::FixedList(registry) => {
+                // What lacks nothing but the scheme is shown with it.
+                let hosts = registry
+                    .parse::<Address>()
+                    .map(|address| address.to_string());
+                let hosts = hosts.as_deref().unwrap_or("host:port");
+                write!(
+                    f,
+                    "registry {registry:?} is a list of addresses, in which nobody can be published; \
+                     write one that takes registrations, like \"etcd://{hosts}\", or leave .registry \
+                     out where callers have fixed addresses"
+                )
+            }
             Self::Advertise { registry, why } => {
                 write!(
                     f,

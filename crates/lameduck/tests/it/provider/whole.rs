@@ -10,6 +10,7 @@ use lameduck::core::instance::State;
 use lameduck::core::registry::{Registry, Subscription, Update};
 use lameduck::health::ServingStatus;
 use lameduck::provider::{Builder, Problem};
+use lameduck_registry::direct::Direct;
 use lameduck_registry::memory::Memory;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -268,13 +269,44 @@ async fn what_cannot_work_is_refused_before_it_starts() {
         (builder().registry("gopher://127.0.0.1:1"), 2, "gopher"),
         (builder().floor(Duration::from_secs(30)), 2, "floor of 30s"),
         (
-            builder().registry("direct://192.0.2.1:2379"),
+            builder().registry("etcd://192.0.2.1:2379"),
             2,
             ".advertise(",
+        ),
+        (
+            builder().registry("127.0.0.1:23790"),
+            2,
+            "registry \"127.0.0.1:23790\" is a list of addresses, in which nobody can be published; write \
+             one that takes registrations, like \"etcd://127.0.0.1:23790\", or",
+        ),
+        (
+            builder().registry("direct:///a:1"),
+            2,
+            "registry \"direct:///a:1\" is a list of addresses",
+        ),
+        (
+            builder().registry_with(Arc::new(Direct::new([])), "fixed"),
+            2,
+            "registry \"fixed\" is a list of addresses",
+        ),
+        (
+            builder().registry("etcd:///127.0.0.1:1?key=stock"),
+            2,
+            "it names service \"stock\", but this process serves orders; write etcd://127.0.0.1:1 and",
+        ),
+        (
+            builder()
+                .service("stock")
+                .registry("etcd:///127.0.0.1:1?key=stock"),
+            2,
+            "but this process serves orders,stock",
         ),
     ] {
         let (got, text) = refused(builder.signals(false));
         assert_eq!(got, code, "{text}");
         assert!(text.contains(says), "{text}");
     }
+    let own = builder().registry("etcd:///127.0.0.1:1?key=orders");
+    own.build()
+        .expect("the service is named twice, that is all");
 }
