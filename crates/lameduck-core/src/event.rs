@@ -98,6 +98,8 @@ pub enum Event {
     Registration {
         /// Which registry, as its target says.
         registry: String,
+        /// The address that is published there.
+        address: Address,
         /// What was wanted.
         want: Want,
         /// What is in the way; `None` where it is reached.
@@ -122,6 +124,13 @@ pub enum Event {
         service: Option<ServiceName>,
         /// What the registry said.
         error: String,
+    },
+    /// It can be read again, or for the first time since that was said.
+    DirectoryLive {
+        /// Which directory.
+        service: Option<ServiceName>,
+        /// Since it was said to be stale.
+        after: Duration,
     },
     /// A value in a directory's registry is no instance, and is left out; nothing else changes.
     RecordSkipped {

@@ -71,16 +71,18 @@ fn log(event: &Event) {
         }
         Event::Registration {
             registry,
+            address,
             want,
             error,
         } => match error {
             None if matches!(want, Want::Present { .. }) => {
-                info!(%registry, registration = word(*want), "registration confirmed");
+                info!(%registry, %address, registration = word(*want), "registration confirmed");
             }
             // Not always by the registry's word: a lease may have ended by itself.
             None => info!(%registry, registration = word(*want), "registration taken back"),
             Some(error) => warn!(
                 %registry,
+                %address,
                 wanted = word(*want),
                 %error,
                 "the registry does not confirm the registration; it is tried again"
@@ -108,18 +110,6 @@ fn log(event: &Event) {
             info!(life = %report.life, "{report}");
         }
         Event::Stopped(report) => warn!(life = %report.life, "{report}"),
-        Event::DirectoryStale { service, error } => {
-            let service = service.as_ref().map_or("", ServiceName::as_str);
-            warn!(%service, %error, "the registry cannot be read; what was known is kept");
-        }
-        Event::RecordSkipped { service, what } => {
-            let service = service.as_ref().map_or("", ServiceName::as_str);
-            warn!(
-                %service,
-                %what,
-                "a value in the registry is no instance and is left out: correct or delete its key"
-            );
-        }
         _ => log_of_callers(event),
     }
 }
@@ -136,6 +126,22 @@ const fn word(want: Want) -> &'static str {
 
 fn log_of_callers(event: &Event) {
     match event {
+        Event::DirectoryStale { service, error } => {
+            let service = service.as_ref().map_or("", ServiceName::as_str);
+            warn!(%service, %error, "the registry cannot be read; what was known is kept");
+        }
+        Event::DirectoryLive { service, after } => {
+            let service = service.as_ref().map_or("", ServiceName::as_str);
+            info!(%service, ?after, "the registry can be read again");
+        }
+        Event::RecordSkipped { service, what } => {
+            let service = service.as_ref().map_or("", ServiceName::as_str);
+            warn!(
+                %service,
+                %what,
+                "a value in the registry is no instance and is left out: correct or delete its key"
+            );
+        }
         Event::Closing {
             address,
             incarnation,
@@ -218,12 +224,14 @@ mod tests {
         let registry = "etcd://h:1".to_owned();
         let reached = |want| Event::Registration {
             registry: registry.clone(),
+            address: "10.0.0.1:80".parse().expect("an address"),
             want,
             error: None,
         };
         let life = Life::first(BootId::from_bits(1));
         let present = logged(&reached(Want::Present { life, ready: true }));
-        assert!(present.contains("registration confirmed"), "{present}");
+        let parts = ["registration confirmed", "address=10.0.0.1:80"];
+        assert!(parts.iter().all(|part| present.contains(part)), "{present}");
         let never = Event::NeverRegistered {
             registry: registry.clone(),
             error: Some("no answer".to_owned()),

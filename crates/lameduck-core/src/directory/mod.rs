@@ -156,7 +156,8 @@ pub struct Directory {
     next_id: u64,
     /// A whole list was seen: an empty one is knowledge, not ignorance.
     synced: bool,
-    stale: Option<String>,
+    /// Why the registry cannot be read, and since when.
+    stale: Option<(Timestamp, String)>,
     /// What has changed in the view since it was published.
     change: Change,
     published_at: Timestamp,
@@ -198,13 +199,13 @@ impl Directory {
         match update {
             Update::Reset { entries, .. } => {
                 self.synced = true;
-                self.stale = None;
+                self.live(now);
                 self.reset(now, entries);
             }
             Update::Delta {
                 changed, removed, ..
             } => {
-                self.stale = None;
+                self.live(now);
                 for entry in changed {
                     self.upsert(now, entry);
                 }
@@ -214,13 +215,13 @@ impl Directory {
             }
             Update::Stale(error) => {
                 if self.stale.is_none() {
-                    self.stale = Some(error.message.clone());
+                    self.stale = Some((now, error.message.clone()));
                     let (service, error) = (self.service.clone(), error.message);
                     self.out
                         .push_back(Output::Event(Event::DirectoryStale { service, error }));
                 }
             }
-            Update::Live => self.stale = None,
+            Update::Live => self.live(now),
             Update::Skipped { what } => {
                 let service = self.service.clone();
                 self.out
@@ -229,6 +230,15 @@ impl Directory {
         }
         if before != (self.synced, self.stale.is_some()) {
             self.change = Change::Any;
+        }
+    }
+
+    /// The registry can be read. Said where the opposite was.
+    fn live(&mut self, now: Timestamp) {
+        if let Some((since, _)) = self.stale.take() {
+            let (service, after) = (self.service.clone(), now.saturating_since(since));
+            self.out
+                .push_back(Output::Event(Event::DirectoryLive { service, after }));
         }
     }
 

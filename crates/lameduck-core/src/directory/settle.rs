@@ -167,7 +167,7 @@ impl Directory {
         let known_empty = self.synced && self.stale.is_none() && members.is_empty();
         let snapshot = Snapshot {
             members,
-            stale: self.stale.clone(),
+            stale: self.stale.as_ref().map(|(_, why)| why.clone()),
             known_empty,
         };
         if self.published.as_ref() != Some(&snapshot) {

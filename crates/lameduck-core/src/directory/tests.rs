@@ -149,6 +149,7 @@ fn show(output: &Output) -> Option<String> {
             format!("{} lifted", short(*incarnation))
         }
         Output::Event(Event::DirectoryStale { .. }) => "stale".to_string(),
+        Output::Event(Event::DirectoryLive { after, .. }) => format!("live after {after:?}"),
         Output::Event(Event::RecordSkipped { what, .. }) => format!("skipped {what}"),
         Output::Event(other) => format!("{other:?}"),
     })
@@ -227,6 +228,27 @@ fn an_error_is_never_an_empty_list() {
     );
     let published = directory.published.as_ref().expect("published");
     assert!(published.stale.is_none());
+}
+
+#[test]
+fn each_outage_of_the_registry_has_one_beginning_and_one_end() {
+    let error = RegistryError {
+        class: ErrorClass::Retry,
+        message: "away".to_string(),
+    };
+    let stale = || Input::Update(Update::Stale(error.clone()));
+    let live = || Input::Update(Update::Live);
+    let outage = || vec![stale(), stale(), live(), live()];
+    let said = ["stale", "live after 0ns"];
+    check(vec![], outage(), &said);
+    check(two_up(), outage(), &said);
+    // Whatever can be read ends it.
+    let since = || after(two_up(), [stale()]);
+    let said = "live after 1ms";
+    check(since(), vec![live(), live()], &[said]);
+    check(since(), vec![change(vec![], &[]), live()], &[said]);
+    let listed = vec![entry(1, A, life(1)), entry(2, B, life(2))];
+    check(since(), vec![list(listed), live()], &[said]);
 }
 
 #[test]

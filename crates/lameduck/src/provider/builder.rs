@@ -432,6 +432,7 @@ impl Builder {
                     registry: connected.name.clone(),
                     why,
                 })?;
+        let status = RegistrationStatus::new(connected.name.clone(), address.clone());
         let mut instance = Instance::new(address, Incarnation::Life(life));
         let spoken = [
             ("grpc", self.grpc.is_some()),
@@ -448,7 +449,7 @@ impl Builder {
         };
         Ok(Planned {
             publication: connected.registry.publish(registration),
-            status: watch::Sender::new(RegistrationStatus::new(connected.name.clone())),
+            status: watch::Sender::new(status),
         })
     }
 }

@@ -8,6 +8,7 @@ use std::future::poll_fn;
 use lameduck_core::drain::Problem;
 use lameduck_core::event::Event;
 use lameduck_core::limits::REVOKE_MAX;
+use lameduck_core::name::Address;
 use lameduck_core::registry::{Publication, PublicationStatus, Want};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -19,6 +20,8 @@ use crate::observe::Events;
 pub struct RegistrationStatus {
     /// Which registry, as its target says.
     pub registry: String,
+    /// The address that is published there.
+    pub address: Address,
     /// What is wanted; `None` before the process serves.
     pub want: Option<Want>,
     /// The last wanted state that the registry has confirmed.
@@ -34,9 +37,10 @@ pub struct RegistrationStatus {
 }
 
 impl RegistrationStatus {
-    pub(super) const fn new(registry: String) -> Self {
+    pub(super) const fn new(registry: String, address: Address) -> Self {
         Self {
             registry,
+            address,
             want: None,
             reached: None,
             registered: false,
@@ -60,6 +64,7 @@ impl RegistrationStatus {
         }
         (self.reached == Some(want) || error.is_some()).then_some(Event::Registration {
             registry,
+            address: self.address.clone(),
             want,
             error,
         })
@@ -217,6 +222,10 @@ mod tests {
     use lameduck_core::instance::{BootId, Life};
     use lameduck_core::registry::{ErrorClass, RegistryError};
 
+    fn address() -> Address {
+        "10.0.0.1:80".parse().expect("an address")
+    }
+
     #[test]
     fn a_registry_that_cannot_be_reached_any_more_is_no_confirmation() {
         let heard: Arc<Mutex<Vec<Option<String>>>> = Arc::default();
@@ -226,7 +235,7 @@ mod tests {
                 ears.lock().expect("no panic").push(error.clone());
             }
         })]);
-        let status = watch::Sender::new(RegistrationStatus::new("etcd".to_owned()));
+        let status = watch::Sender::new(RegistrationStatus::new("etcd".to_owned(), address()));
         let want = Some(Want::Closing);
         status.send_modify(|status| status.want = want);
         let silent = || RegistryError {
@@ -253,7 +262,7 @@ mod tests {
         let events = Events::new(vec![Arc::new(move |event: &Event| {
             ears.lock().expect("no panic").push(event.clone());
         })]);
-        let status = watch::Sender::new(RegistrationStatus::new("etcd".to_owned()));
+        let status = watch::Sender::new(RegistrationStatus::new("etcd".to_owned(), address()));
         let present = Want::Present {
             life: Life::first(BootId::from_bits(1)),
             ready: true,
@@ -277,6 +286,7 @@ mod tests {
         let (registry, error) = ("etcd".to_owned(), Some("refused".to_owned()));
         let failed = Event::Registration {
             registry: registry.clone(),
+            address: address(),
             want: present,
             error: error.clone(),
         };
@@ -291,7 +301,7 @@ mod tests {
         let events = Events::new(vec![Arc::new(move |event: &Event| {
             ears.lock().expect("no panic").push(event.clone());
         })]);
-        let status = watch::Sender::new(RegistrationStatus::new("etcd".to_owned()));
+        let status = watch::Sender::new(RegistrationStatus::new("etcd".to_owned(), address()));
         let next = |registered| PublicationStatus {
             reached: None,
             registered,

@@ -183,6 +183,8 @@ async fn a_registry_that_fails_changes_nothing() {
     until("it is stale", || log.count(stale) == 1).await;
     hello(&channel).await.expect("it still serves");
     memory.recover();
+    let live = |event: &Event| matches!(event, Event::DirectoryLive { service, .. } if *service == Some(orders()));
+    until("it can be read again", || log.count(live) == 1).await;
     let late = Node::start("b", Some(life(2))).await;
     register(&memory, 2, late.address, life(2));
     both(&channel).await;
