@@ -187,6 +187,31 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// An instance that is listed, and has not said that it leaves, cannot be reached: it died, hangs,
+    /// or is cut off. Said once, however often it is dialled meanwhile.
+    Unreachable {
+        /// Whose directory misses it.
+        service: Option<ServiceName>,
+        /// Its address.
+        address: Address,
+        /// Which life.
+        incarnation: Incarnation,
+        /// What the dial met.
+        error: String,
+    },
+    /// That is over.
+    UnreachableEnded {
+        /// Whose directory missed it.
+        service: Option<ServiceName>,
+        /// Its address.
+        address: Address,
+        /// Which life.
+        incarnation: Incarnation,
+        /// Since the first dial that failed.
+        after: Duration,
+        /// Whether it was reached. If not, it is not listed any more, or nobody asks for it.
+        reached: bool,
+    },
     /// The floor of Closing that the registries ask for does not fit into the budget of a stop.
     FloorClamped {
         /// What was asked for.

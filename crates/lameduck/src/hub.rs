@@ -367,6 +367,13 @@ impl HubHandle {
         self.emit(event);
     }
 
+    /// Whether this life is known to be closing.
+    pub(crate) fn is_closing(&self, registry: &str, incarnation: Incarnation) -> bool {
+        let state = self.lock();
+        let tombstones = state.tombstones.get(&scope(registry, incarnation));
+        tombstones.is_some_and(|tombstones| tombstones.hides(incarnation))
+    }
+
     fn knows(&self, registry: &str, incarnation: Incarnation, source: ClosingSource) -> bool {
         let state = self.lock();
         let tombstones = state.tombstones.get(&scope(registry, incarnation));

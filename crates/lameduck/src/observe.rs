@@ -162,6 +162,33 @@ fn log_of_callers(event: &Event) {
         } => {
             debug!(%address, %incarnation, ?tier, "tier");
         }
+        Event::Unreachable {
+            service,
+            address,
+            incarnation,
+            error,
+        } => warn!(
+            service = service.as_ref().map_or("", ServiceName::as_str),
+            %address,
+            %incarnation,
+            %error,
+            "an instance that is listed cannot be reached; it is dialled again"
+        ),
+        Event::UnreachableEnded {
+            service,
+            address,
+            incarnation,
+            after,
+            reached,
+        } => {
+            let service = service.as_ref().map_or("", ServiceName::as_str);
+            let how = if *reached {
+                "the instance can be reached again"
+            } else {
+                "the instance is not listed any more, and not dialled"
+            };
+            info!(%service, %address, %incarnation, ?after, "{how}");
+        }
         Event::Replaced { address, proven } => debug!(%address, proven, "call placed once more"),
         Event::Disconnected { address, reason } => debug!(%address, %reason, "disconnected"),
         other => trace!(?other, "event"),

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use lameduck_core::directory::EndpointId;
 use lameduck_core::endpoint::{Endpoint as Machine, Input, Output};
 use lameduck_core::event::{ClosingSource, Event};
@@ -21,6 +22,7 @@ use super::connection::{Connection, DialConfig, Slot};
 use super::directory::{Message, Shared};
 use super::link::Link;
 use super::names;
+use super::reach::Reach;
 use super::watch::{self, WatchHandle};
 use crate::cell::endpoint::{Spot, Withheld};
 use crate::effects;
@@ -36,8 +38,7 @@ pub(crate) struct Endpoint {
     pub(super) directory: Arc<Shared>,
     /// Those that take calls.
     links: ArcSwap<Vec<Arc<Link>>>,
-    /// Why it was not reached last.
-    failure: ArcSwapOption<String>,
+    reach: Reach,
     /// Whether it counts as closing, so that its Watches look for a Resume.
     closing: watch_channel::Sender<bool>,
     inbox: UnboundedSender<Input>,
@@ -58,6 +59,7 @@ impl Endpoint {
         let mut effects = Effects::new(Arc::clone(&endpoint), endpoint.inbox.downgrade());
         tokio::spawn(async move {
             drive(machine, clock, inputs, |output| effects.perform(output)).await;
+            effects.endpoint.given_up();
         });
         endpoint
     }
@@ -77,7 +79,7 @@ impl Endpoint {
             cell: directory.spots.take(),
             directory,
             links: ArcSwap::default(),
-            failure: ArcSwapOption::empty(),
+            reach: Reach::default(),
             closing: watch_channel::Sender::new(false),
             inbox,
         });
@@ -149,8 +151,46 @@ impl Endpoint {
     }
 
     /// Why it was not reached last, if it was not.
-    pub(super) fn failure(&self) -> Option<Arc<String>> {
-        self.failure.load_full()
+    pub(super) fn failure(&self) -> Option<Arc<str>> {
+        self.reach.failure()
+    }
+
+    fn not_reached(&self, why: String) {
+        let (directory, incarnation) = (&self.directory, self.incarnation());
+        let closing = directory.hub.is_closing(&directory.registry, incarnation);
+        if self
+            .reach
+            .failed(directory.hub.clock().now(), &why, closing)
+        {
+            directory.hub.emit(&Event::Unreachable {
+                service: directory.service.clone(),
+                address: self.address.clone(),
+                incarnation,
+                error: why,
+            });
+        }
+    }
+
+    fn reached(&self) {
+        let now = self.directory.hub.clock().now();
+        self.outage_ended(self.reach.reached(now), true);
+    }
+
+    fn given_up(&self) {
+        let now = self.directory.hub.clock().now();
+        self.outage_ended(self.reach.over(now), false);
+    }
+
+    fn outage_ended(&self, after: Option<Duration>, reached: bool) {
+        if let Some(after) = after {
+            self.directory.hub.emit(&Event::UnreachableEnded {
+                service: self.directory.service.clone(),
+                address: self.address.clone(),
+                incarnation: self.incarnation(),
+                after,
+                reached,
+            });
+        }
     }
 }
 
@@ -278,12 +318,12 @@ impl effects::endpoint::Edge for Effects {
             let lookup = endpoint.directory.hub.lookup();
             let input = match names::dial(lookup, &endpoint.address, &config).await {
                 Ok(connection) => {
-                    endpoint.failure.store(None);
+                    endpoint.reached();
                     lock(&dialled).insert(ticket, connection);
                     Input::Dialled(ticket)
                 }
                 Err(why) => {
-                    endpoint.failure.store(Some(Arc::new(why)));
+                    endpoint.not_reached(why);
                     Input::Failed(ticket)
                 }
             };

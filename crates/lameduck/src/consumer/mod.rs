@@ -23,6 +23,7 @@ mod leaving;
 mod link;
 mod names;
 mod pick;
+mod reach;
 mod watch;
 
 pub use channel::{Channel, ChannelBuilder, Policy};

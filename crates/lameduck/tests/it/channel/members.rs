@@ -222,3 +222,73 @@ async fn a_call_that_finds_nothing_says_of_what_and_why() {
     let proof = failed.map(|failed| failed.proof);
     assert_eq!(proof, Some(lameduck::core::failover::Proof::NeverLeft));
 }
+
+#[tokio::test]
+async fn an_instance_that_dies_is_missed_once_until_it_is_back_or_not_listed() {
+    let (log, memory) = (Log::default(), Memory::new());
+    let hub = log.hub();
+    let a = Node::start("a", Some(life(1))).await;
+    let mut b = Node::start("b", Some(life(2))).await;
+    register(&memory, 1, a.address, life(1));
+    register(&memory, 2, b.address, life(2));
+    let channel = in_memory(&hub, &memory).build().expect("a service");
+    both(&channel).await;
+    let began = |event: &Event| matches!(event, Event::Unreachable { .. });
+    let ended = |expected: bool| {
+        log.count(|event| matches!(event, Event::UnreachableEnded { reached, service, .. } if *reached == expected && *service == Some(orders())))
+    };
+    // It dies, and comes back where it was.
+    b.running.take().expect("it runs").kill();
+    until("it is missed", || log.count(began) == 1).await;
+    let listener = listen_again(b.address).await;
+    b.running = Some(tonic_server::serve(listener, router(&b.facts)));
+    until("it is found again", || ended(true) == 1).await;
+    assert_eq!(log.count(began), 1, "once, however often it was dialled");
+    // It dies for good.
+    b.running.take().expect("it runs").kill();
+    until("it is missed again", || log.count(began) == 2).await;
+    memory.withdraw(&orders(), EntryId(2));
+    until("it is given up", || ended(false) == 1).await;
+    assert_eq!((log.count(began), ended(true)), (2, 1));
+}
+
+/// The port that somebody has just let go.
+async fn listen_again(address: std::net::SocketAddr) -> tokio::net::TcpListener {
+    timeout(SOON, async {
+        loop {
+            match tokio::net::TcpListener::bind(address).await {
+                Ok(listener) => return listener,
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    })
+    .await
+    .expect("the port is free")
+}
+
+#[tokio::test]
+async fn an_instance_that_said_that_it_leaves_is_not_missed() {
+    let (log, memory) = (Log::default(), Memory::new());
+    let hub = log.hub();
+    let a = Node::start("a", Some(life(1))).await;
+    register(&memory, 1, a.address, life(1));
+    let channel = in_memory(&hub, &memory).build().expect("a service");
+    ready(&channel).await;
+    a.facts.announce();
+    hello(&channel).await.expect("it still serves");
+    until("the directory knows", || log.closings() == 1).await;
+    a.stop().await;
+    // The registry still lists it, so that it is dialled.
+    let refused = || async {
+        let none = hello_within(&channel, Duration::from_millis(50)).await;
+        none.expect_err("nobody is there")
+            .message()
+            .contains("can be reached")
+    };
+    let seen = async { while !refused().await {} };
+    timeout(SOON, seen).await.expect("a dial fails");
+    assert_eq!(
+        log.count(|event| matches!(event, Event::Unreachable { .. })),
+        0
+    );
+}
