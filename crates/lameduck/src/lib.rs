@@ -5,14 +5,18 @@
 //! flight, within one budget, and reports how that went. axum and tonic routes share one port:
 //!
 //! ```no_run
-//! # async fn serve() -> Result<std::process::ExitCode, lameduck::provider::BuildError> {
+//! # async fn serve() {
 //! let provider = lameduck::Provider::builder("orders")
 //!     .listen("0.0.0.0:8080")
 //!     .registry("etcd://127.0.0.1:2379")
 //!     .router(axum::Router::new().route("/", axum::routing::get(async || "hello")))
-//!     .build()?;
+//!     .build()
+//!     .unwrap_or_else(|error| {
+//!         eprintln!("orders: {error}");
+//!         std::process::exit(error.exit_code().into())
+//!     });
 //! let report = provider.run().await; // until SIGTERM or SIGINT, then leaves well
-//! Ok(report.exit_code().into())
+//! std::process::exit(report.exit_code().into());
 //! # }
 //! ```
 //!

@@ -98,6 +98,44 @@ fn guide_errors(status: &tonic::Status) {
     }
 }
 
+mod guide_metrics {
+    use lameduck::core::event::Event;
+    use lameduck::observe::Observer;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    /// Two gauges and a counter: whatever your metrics library has.
+    #[derive(Default)]
+    pub struct Metrics {
+        registries_lost: AtomicI64,
+        instances_missed: AtomicI64,
+        calls_placed_again: AtomicI64,
+    }
+
+    fn observer(metrics: Arc<Metrics>) -> Observer {
+        Arc::new(move |event: &Event| {
+            let (metric, by) = match event {
+                Event::DirectoryStale { .. } => (&metrics.registries_lost, 1),
+                Event::DirectoryLive { .. } => (&metrics.registries_lost, -1),
+                Event::Unreachable { .. } => (&metrics.instances_missed, 1),
+                Event::UnreachableEnded { .. } => (&metrics.instances_missed, -1),
+                Event::Replaced { .. } => (&metrics.calls_placed_again, 1),
+                _ => return, // there are more, and there will be
+            };
+            metric.fetch_add(by, Ordering::Relaxed);
+        })
+    }
+
+    fn registered() {
+        let metrics = Arc::new(Metrics::default());
+        let hub = lameduck::Hub::builder()
+            .on_event(observer(Arc::clone(&metrics)))
+            .build();
+        let provider = lameduck::Provider::builder("orders").on_event(observer(metrics));
+        let _ = (hub, provider);
+    }
+}
+
 fn dense(text: &str) -> String {
     text.chars().filter(|c| !c.is_whitespace()).collect()
 }
@@ -110,7 +148,7 @@ fn what_the_texts_show_compiles() {
         (
             "docs/guide.md",
             include_str!("../../../../docs/guide.md"),
-            3,
+            5,
         ),
     ];
     for (name, text, count) in texts {
