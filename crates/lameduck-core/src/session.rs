@@ -28,7 +28,7 @@ mod tests;
 
 pub use io::{Input, LeaseId, Output};
 
-use held::{Held, Job, Published, Renewal, Work};
+use held::{Held, Job, Published, Renewal, Serving, Work};
 
 /// Where a session stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,9 +157,9 @@ impl Session {
     fn done(&mut self, now: Timestamp, ticket: Ticket) {
         match &mut self.state {
             State::Holding(held) => match held.finish(ticket) {
-                Some(Job::Put(published)) => {
-                    held.put_done(published, now);
-                    self.put_done(published);
+                Some(Job::Put(serving)) => {
+                    held.put_done(serving, now);
+                    self.put_done(serving);
                 }
                 Some(Job::Close(life)) => {
                     held.published = Some(Published::Closing(life));
@@ -172,16 +172,14 @@ impl Session {
         }
     }
 
-    fn put_done(&mut self, published: Published) {
-        if let Published::Serving {
+    fn put_done(&mut self, serving: Serving) {
+        let Serving {
             life,
             ready,
             records,
-        } = published
-        {
-            self.reached = Some(Want::Present { life, ready });
-            self.metadata = records;
-        }
+        } = serving;
+        self.reached = Some(Want::Present { life, ready });
+        self.metadata = records;
         self.clear_failures();
         if let Some(old) = self.retiring.take() {
             self.give_back(old);
@@ -338,11 +336,11 @@ impl Session {
                 Some(Published::Closing(_)) => self.reached = Some(Want::Closing),
                 // What was sent may have arrived, so it is waited for: closing comes after it.
                 _ if held.is_writing() || held.is_resting() => {}
-                Some(Published::Serving {
+                Some(Published::Serving(Serving {
                     life,
                     records: true,
                     ..
-                }) => self.start(Job::Close(life)),
+                })) => self.start(Job::Close(life)),
                 _ => {
                     let (lease, ended_by) = (held.lease, held.ended_by);
                     self.revoke(lease, ended_by);

@@ -13,18 +13,23 @@ use crate::time::Timestamp;
 /// What stands in the registry under a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Published {
-    Serving {
-        life: Life,
-        ready: bool,
-        records: bool,
-    },
+    Serving(Serving),
     Closing(Life),
+}
+
+/// What is written of a life that serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Serving {
+    pub(super) life: Life,
+    pub(super) ready: bool,
+    /// Whether our own records are written beside the foreign keys.
+    pub(super) records: bool,
 }
 
 /// A piece of work on the keys. At most one is under way, so their order is never in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Job {
-    Put(Published),
+    Put(Serving),
     Close(Life),
     Check,
 }
@@ -154,8 +159,8 @@ impl Held {
         Some(job)
     }
 
-    pub(super) fn put_done(&mut self, published: Published, now: Timestamp) {
-        self.published = Some(published);
+    pub(super) fn put_done(&mut self, serving: Serving, now: Timestamp) {
+        self.published = Some(Published::Serving(serving));
         self.put_at = now;
         self.damaged = false;
     }
@@ -167,13 +172,13 @@ impl Held {
         }
         let written = match self.work {
             Work::Busy {
-                job: Job::Put(published),
+                job: Job::Put(serving),
                 ..
-            } => Some(published),
+            } => Some(Published::Serving(serving)),
             _ => self.published,
         };
         match written {
-            Some(Published::Serving { life: old, .. }) => old != life,
+            Some(Published::Serving(serving)) => serving.life != life,
             Some(Published::Closing(_)) | None => false,
         }
     }
@@ -183,7 +188,7 @@ impl Held {
         if self.work != Work::Free {
             return None;
         }
-        let wanted = Published::Serving {
+        let wanted = Serving {
             life,
             ready,
             records: self.records,
@@ -192,13 +197,13 @@ impl Held {
         match self.published {
             _ if self.damaged => put,
             // What was refused of our records is said: callers that read them see an old state.
-            Some(Published::Serving { records, .. }) if records != self.records => put,
-            Some(Published::Serving { ready: old, .. }) if old != ready && self.records => {
+            Some(Published::Serving(old)) if old.records != self.records => put,
+            Some(Published::Serving(old)) if old.ready != ready && self.records => {
                 let rested = mutant!("session/changes-are-paced") || self.change_due() <= now;
                 if rested { put } else { None }
             }
-            Some(Published::Serving { .. }) if self.check_due => Some(Job::Check),
-            Some(Published::Serving { .. }) => None,
+            Some(Published::Serving(_)) if self.check_due => Some(Job::Check),
+            Some(Published::Serving(_)) => None,
             _ => put,
         }
     }
@@ -212,7 +217,7 @@ impl Held {
         self.said_closing |= matches!(job, Job::Close(_));
         let lease = self.lease;
         match job {
-            Job::Put(Published::Serving {
+            Job::Put(Serving {
                 life,
                 ready,
                 records,
@@ -223,7 +228,7 @@ impl Held {
                 ready,
                 records,
             },
-            Job::Close(life) | Job::Put(Published::Closing(life)) => Output::PutClosing {
+            Job::Close(life) => Output::PutClosing {
                 ticket,
                 lease,
                 life,
@@ -241,7 +246,7 @@ impl Held {
 
     /// Whether callers of every kind find this instance now, as far as is known.
     pub(super) fn is_listed(&self, now: Timestamp) -> bool {
-        let serving = matches!(self.published, Some(Published::Serving { .. }));
+        let serving = matches!(self.published, Some(Published::Serving(_)));
         serving && !self.damaged && now < self.expires
     }
 
@@ -257,11 +262,11 @@ impl Held {
         let expiry = told_registered.then_some((self.expires, "the lease may have ended"));
         let work = match (self.work, want, self.published) {
             (Work::Resting { until }, _, _) => Some((until, "write again")),
-            (
-                Work::Free,
-                Some(Want::Present { ready, .. }),
-                Some(Published::Serving { ready: old, .. }),
-            ) if ready != old && self.records => Some((self.change_due(), "write the change")),
+            (Work::Free, Some(Want::Present { ready, .. }), Some(Published::Serving(old)))
+                if ready != old.ready && self.records =>
+            {
+                Some((self.change_due(), "write the change"))
+            }
             _ => None,
         };
         earliest(earliest(renew, expiry), work)

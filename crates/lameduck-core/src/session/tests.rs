@@ -173,7 +173,7 @@ impl World {
                 },
                 (Work::Resting { .. }, _) => "resting",
                 (Work::Free, None) => "holding",
-                (Work::Free, Some(Published::Serving { .. })) => "present",
+                (Work::Free, Some(Published::Serving(_))) => "present",
                 (Work::Free, Some(Published::Closing(_))) => "closed",
             },
             State::Revoking { .. } => "revoking",
