@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use lameduck::effects::directory::{InOrder, Message, Performer};
-use lameduck::effects::speaker::Speaker;
+use lameduck::effects::speaker::{Speaker, Worth};
 use lameduck::effects::statement;
 use lameduck_core::directory::{Directory, EndpointId, Snapshot, Tombstones};
 use lameduck_core::endpoint::{self, Endpoint};
@@ -284,6 +284,12 @@ impl Caller {
             return false;
         };
         let (dialled, withheld) = (peer.incarnation, peer.withheld.is_some());
+        let worth = speaker.says_closing(life, dialled, withheld);
+        if let Some(connection) = self.connection(place).filter(|_| marks.closing)
+            && let Worth::News(speaker) = worth
+        {
+            connection.speaker = speaker;
+        }
         let mut at = At {
             caller: self,
             net,
@@ -293,16 +299,10 @@ impl Caller {
         if named.is_some_and(|speaker| speaker != Speaker::Several) {
             statement::identified(&mut at, life, true);
         }
-        if !speaker.is_believed(life, dialled) {
-            return false;
-        }
-        if marks.closing && !(speaker.has_said_closing() && withheld) {
+        if marks.closing && matches!(worth, Worth::News(_)) {
             statement::said_closing(&mut at, Incarnation::Life(life));
-            if let Some(connection) = self.connection(place) {
-                connection.speaker = Speaker::closing(life);
-            }
         }
-        true
+        worth != Worth::Nothing
     }
 
     /// A retired connection ends by itself once nothing is open on it.

@@ -11,7 +11,7 @@ use lameduck_core::instance::{Incarnation, Life, State};
 use lameduck_core::limits;
 use lameduck_core::time::Timestamp;
 
-use super::caller::Caller;
+use super::caller::{Caller, address};
 use super::process::{BUDGET, CLOSING_CAP};
 use super::scenario::Foreign;
 use super::wire::{CallId, ConnId, Due, Node};
@@ -307,6 +307,20 @@ impl World {
             self.oracle.require(count <= 1, || {
                 format!("{life} is registered {count} times: {registered:?}")
             });
+        }
+    }
+
+    /// Who serves, and is registered, has somebody in the view who stands for it.
+    pub(super) fn overlooks_nobody(&mut self, index: usize) {
+        let caller = &self.callers[index];
+        let members = &caller.snapshot.members;
+        for process in self.processes.iter().filter(|one| one.is_serving()) {
+            let (life, at) = (Incarnation::Life(process.life()), address(process.slot));
+            let stands_for = members.iter().any(|member| member.address == at);
+            self.oracle
+                .require(stands_for || !caller.naive.serves(life), || {
+                    format!("caller {index} has nobody in its view for {life}, which serves")
+                });
         }
     }
 

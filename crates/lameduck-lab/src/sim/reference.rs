@@ -15,15 +15,16 @@ use super::oracle::Oracle;
 impl Caller {
     /// Compares the directory with the naive one: each view of it, and after every input.
     pub(super) fn compare(&mut self, oracle: &mut Oracle) {
+        let mut found: Vec<String> = Vec::new();
         for member in &self.snapshot.members {
             let wrong = self.naive.disagrees(member);
-            if let Some(why) = wrong.or_else(|| self.naive.revived(member)) {
-                oracle.violations.push(format!(
-                    "caller {}: the directory and the naive one differ: {why}",
-                    self.index
-                ));
-            }
+            found.extend(wrong.or_else(|| self.naive.revived(member)));
         }
+        let violations = found.into_iter().map(|why| {
+            let index = self.index;
+            format!("caller {index}: the directory and the naive one differ: {why}")
+        });
+        oracle.violations.extend(violations);
     }
 }
 
@@ -147,6 +148,13 @@ impl Naive {
             Tier::Out => up && !sick && !closed && self.is_wanted(member),
         };
         wrong.then(|| format!("{member:?}: up {up}, closed {closed}, sick {sick}"))
+    }
+
+    /// Whether this life is registered as serving, and has not said otherwise.
+    pub(super) fn serves(&self, life: Incarnation) -> bool {
+        let mut listed = self.listed.values();
+        let says_so = listed.any(|one| one.incarnation == life && one.state == State::Serving);
+        says_so && !self.is_closed(life)
     }
 
     fn is_wanted(&self, member: &Member) -> bool {

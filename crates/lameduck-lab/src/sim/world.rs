@@ -521,6 +521,7 @@ impl World {
             );
         }
         self.keeps_away(index);
+        self.overlooks_nobody(index);
         let caller = &mut self.callers[index];
         let failed: Vec<(CallId, Proof)> = std::mem::take(&mut caller.failed);
         for (call, proof) in failed {

@@ -14,7 +14,7 @@ use super::body::AnswerBody;
 use super::connection::{Connection, Failure, Outgoing, Slot};
 use super::endpoint::Endpoint;
 use super::leaving::Leaving;
-use crate::effects::speaker::Speaker;
+use crate::effects::speaker::{Speaker, Worth};
 use crate::effects::statement;
 use crate::mark::{self, Identity};
 
@@ -127,16 +127,17 @@ impl Link {
     }
 
     fn closing(&self, life: Life) {
-        if !self.believes(life) {
-            return self.endpoint.directory.hub.ignored_mark();
-        }
         let before = self.peer.load();
-        if before.has_said_closing() && self.endpoint.cell.is_withheld() {
-            return;
+        let dialled = **self.endpoint.incarnation.load();
+        let withheld = self.endpoint.cell.is_withheld();
+        match before.says_closing(life, dialled, withheld) {
+            Worth::Nothing => self.endpoint.directory.hub.ignored_mark(),
+            Worth::Known => {}
+            Worth::News(speaker) => {
+                // Whoever swapped before us has read a mark of this connection too, and tells it.
+                self.peer.compare_and_swap(&*before, Arc::new(speaker));
+                statement::said_closing(&mut &*self.endpoint, Incarnation::Life(life));
+            }
         }
-        // Whoever swapped before us has read a mark of this connection too, and tells it itself.
-        self.peer
-            .compare_and_swap(&*before, Arc::new(Speaker::closing(life)));
-        statement::said_closing(&mut &*self.endpoint, Incarnation::Life(life));
     }
 }

@@ -6,6 +6,9 @@
 //! here, as one function or small machine for each of core's machines and one trait that names what
 //! its edge must be able to do. So what the simulator shows of these decisions holds for processes.
 //!
+//! It is public for the simulator's sake, and no part of what this crate promises: its form may change
+//! in any version.
+//!
 //! Nothing here waits, spawns or looks at a clock. Back ends of registries perform the outputs of
 //! the session and the mirror themselves: a request to etcd has nothing in common with one to a
 //! simulated store.

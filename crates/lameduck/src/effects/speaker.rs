@@ -52,20 +52,32 @@ impl Speaker {
         }
     }
 
-    /// Who it is once `life`, which is believed, has said that it is closing.
+    /// What a mark of `life` that it is closing is worth, on a connection that was dialled as
+    /// `dialled` and whose endpoint calls may be `withheld` from already.
     #[must_use]
-    pub const fn closing(life: Life) -> Self {
-        Self::Named {
-            life,
-            closing: true,
+    pub fn says_closing(self, life: Life, dialled: Incarnation, withheld: bool) -> Worth {
+        let known = matches!(self, Self::Named { closing: true, .. });
+        match self.is_believed(life, dialled) {
+            false => Worth::Nothing,
+            // Where calls are let in again nevertheless, it is said again.
+            true if known && withheld => Worth::Known,
+            true => Worth::News(Self::Named {
+                life,
+                closing: true,
+            }),
         }
     }
+}
 
-    /// Whether it has said that it is closing.
-    #[must_use]
-    pub const fn has_said_closing(self) -> bool {
-        matches!(self, Self::Named { closing: true, .. })
-    }
+/// What a statement is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worth {
+    /// It is not about who was dialled.
+    Nothing,
+    /// It was said before, and holds.
+    Known,
+    /// It is to be told; this is who answers from here on.
+    News(Speaker),
 }
 
 #[cfg(test)]
@@ -92,6 +104,30 @@ mod tests {
         ];
         for (before, life, after) in cases {
             assert_eq!(before.named(life), after, "{before:?} {life}");
+        }
+    }
+
+    #[test]
+    fn what_a_closing_mark_is_worth() {
+        let life = Life::first(BootId::from_bits(1));
+        let other = Life::first(BootId::from_bits(2));
+        let (said, silent) = (Incarnation::Life(life), Incarnation::Unknown);
+        let named = |closing| Speaker::Named { life, closing };
+        let news = Worth::News(named(true));
+        let cases = [
+            (Speaker::Unnamed, life, said, false, news),
+            (Speaker::Unnamed, life, silent, false, Worth::Nothing),
+            (named(false), life, silent, false, news),
+            (named(false), other, silent, false, Worth::Nothing),
+            (named(true), life, said, true, Worth::Known),
+            (named(true), life, said, false, news),
+            // Withheld for another reason: its health, or another connection's mark.
+            (named(false), life, said, true, news),
+            (Speaker::Several, life, said, false, Worth::Nothing),
+        ];
+        for (speaker, of, dialled, withheld, worth) in cases {
+            let found = speaker.says_closing(of, dialled, withheld);
+            assert_eq!(found, worth, "{speaker:?} {of} {dialled:?} {withheld}");
         }
     }
 }
