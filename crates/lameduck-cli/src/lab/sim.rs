@@ -13,7 +13,12 @@ use crate::say::say;
 #[derive(Args)]
 pub struct Arguments {
     /// How many worlds, each made from a seed of its own.
-    #[arg(long, default_value_t = 1_000, conflicts_with = "seed")]
+    #[arg(
+        long,
+        default_value_t = 1_000,
+        conflicts_with = "seed",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     seeds: u64,
     /// The seed of the first world.
     #[arg(long, default_value_t = 0, conflicts_with = "seed")]
@@ -25,10 +30,14 @@ pub struct Arguments {
 
 /// Runs the worlds; gives an exit code.
 pub fn run(arguments: &Arguments) -> u8 {
+    if arguments.from.checked_add(arguments.seeds).is_none() {
+        say(format_args!("lameduck lab sim: --from: there are no seeds after 2^64 - 1"));
+        return exit::USAGE;
+    }
     let begun = Instant::now();
     let summary = match arguments.seed {
         Some(seed) => run_seed(seed),
-        None => run_seeds(arguments.from..arguments.from.saturating_add(arguments.seeds)),
+        None => run_seeds(arguments.from..arguments.from + arguments.seeds),
     };
     match print(&summary) {
         // How long it took is for people: what is on standard output is the same every time.

@@ -115,6 +115,12 @@ fn counts(out: &mut String, report: &Report) {
             report.started_twice
         ),
     );
+    if report.failed + report.unknown > 0 {
+        let stages = report.stages.iter();
+        let by_stage = stages.map(|stage| format!("{} {}", stage.stage.as_str(), stage.lost()));
+        let by_stage = by_stage.collect::<Vec<_>>().join(", ");
+        line(out, &format!("lost, excused or not: {by_stage}"));
+    }
     line(
         out,
         &format!(
@@ -148,13 +154,25 @@ fn faults(out: &mut String, report: &Report) {
 fn verdict(report: &Report) -> String {
     let sabotage = report.options.sabotage;
     let text = match report.ending() {
-        Ending::Clean => "not one call was lost",
+        Ending::Clean => return clean(report),
         Ending::Lost if sabotage.is_some() => "LOST, as must be: a rule was broken on purpose",
         Ending::Lost => "LOST: see above, and the stories of the first lost calls on stderr",
-        Ending::Broken => "BROKEN: no call was lost, but not all is as it must be: see above",
+        Ending::Broken => "BROKEN: no call lost in rolls, but not all is as it must be: see above",
         Ending::Invalid => "INVALID: this run proves nothing; see above",
     };
     text.to_owned()
+}
+
+/// Nothing was lost in rolls; what was lost by right stands in the same line.
+fn clean(report: &Report) -> String {
+    let whose = if report.compare.is_some() { "lameduck: " } else { "" };
+    let took = |what: &str, tolls: &[KillReport]| match tolls.iter().map(KillReport::lost).sum::<u64>() {
+        _ if tolls.is_empty() => String::new(),
+        0 => format!("; the {what} took none"),
+        taken => format!("; the {what} took {taken}"),
+    };
+    let (kill, freeze) = (took("kill", &report.kills), took("freeze", &report.freezes));
+    format!("{whose}not one call was lost in rolls{kill}{freeze}")
 }
 
 fn spread(values: impl Iterator<Item = f64>) -> String {

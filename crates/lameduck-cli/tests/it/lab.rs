@@ -199,6 +199,9 @@ fn options_without_sense_are_told() {
     };
     check(&["--callers", "0"], 2, "--callers");
     check(&["--rate", "4000000000"], 2, "--rate");
+    check(&["--rolls", "0"], 2, "--rolls");
+    check(&["sim", "--seeds", "0"], 2, "--seeds");
+    check(&["sim", "--from", "18446744073709551615"], 2, "--from");
     check(&["--keep", "/proc/none"], 1, "/proc/none");
     check(&["--sabotage", "everything"], 2, "permit-at-head");
     check(&["--registry", "nonsense"], 2, "nonsense");

@@ -10,8 +10,8 @@ use lameduck_core::time::Timestamp;
 
 use super::books::Books;
 use super::ledger::{Call, End, Ledger, LifeAccount};
-use super::limits::{CHART_LOST_MAX, CHART_POINT_MIN, CHART_POINTS_MAX, DEADLINE};
-use super::oracle::{Fault, History, loss};
+use super::limits::{CHART_LOST_MAX, CHART_POINT_MIN, CHART_POINTS_MAX};
+use super::oracle::{Fault, History, loss, lost_at};
 use super::plan::Plan;
 use super::record::{CallId, Kind};
 use super::report::{Report, millis};
@@ -195,7 +195,7 @@ fn lost_calls(ledger: &Ledger, plan: &Plan, scale: &Scale, report: &Report) -> V
             id,
             kind: planned.kind,
             due_ms: scale.ms(planned.due),
-            at_ms: scale.ms(call.end.at().unwrap_or(planned.due + DEADLINE)),
+            at_ms: scale.ms(lost_at(call, &planned)),
             server: life
                 .and_then(|life| ledger.life(life))
                 .map(|account| account.server),

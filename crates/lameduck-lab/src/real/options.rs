@@ -139,6 +139,9 @@ impl Options {
             () if self.callers == 0 || self.rate == 0 => {
                 refuse("--callers and --rate: at least 1, or there is nothing to lose")
             }
+            () if self.rolls == 0 => {
+                refuse("--rolls: at least 1, or nothing is shown of servers that leave")
+            }
             () if self.rate > RATE_MAX => refuse(&format!(
                 "--rate: at most {RATE_MAX} calls a second on one machine"
             )),

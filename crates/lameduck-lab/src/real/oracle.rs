@@ -168,7 +168,7 @@ pub fn judge(ledger: &Ledger, plan: &Plan, history: &History) -> Verdict {
 }
 
 /// Calls that the plan wants and nobody wrote about, after the last one that anybody did.
-fn missing<'a>(
+pub(super) fn missing<'a>(
     ledger: &'a Ledger,
     plan: &'a Plan,
     history: &'a History,
@@ -236,6 +236,12 @@ pub(super) fn loss(call: &Call, planned: &Planned) -> Option<Fault> {
         End::Answered { at, .. } if at > planned.due + DEADLINE => Some(Fault::Late),
         End::Answered { .. } => None,
     }
+}
+
+/// When a lost call was lost: at its end, and at its deadline at the latest.
+pub(super) fn lost_at(call: &Call, planned: &Planned) -> Timestamp {
+    let deadline = planned.due + DEADLINE;
+    call.end.at().map_or(deadline, |end| end.min(deadline))
 }
 
 fn count_in_flight(verdict: &mut Verdict, history: &History, call: &Call, kind: Kind) {

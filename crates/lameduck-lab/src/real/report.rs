@@ -23,7 +23,8 @@ pub struct Report {
     pub calls: u64,
     /// Answered whole and in time.
     pub ok: u64,
-    /// Lost in rolls: an error, a late answer, a stream with a gap.
+    /// Lost, in whatever stage, with no kill or freeze to excuse it: an error, a late answer, a stream
+    /// with a gap.
     pub failed: u64,
     /// Without any end.
     pub unknown: u64,
@@ -184,6 +185,12 @@ impl Report {
         }
     }
 
+    /// Lost in all, by stage: what a kill or a freeze excuses is in it.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.stages.iter().map(StageReport::lost).sum()
+    }
+
     /// How it ended. An invalid run proves nothing, whatever it lost.
     #[must_use]
     pub const fn ending(&self) -> Ending {
@@ -196,6 +203,14 @@ impl Report {
         } else {
             Ending::Clean
         }
+    }
+}
+
+impl KillReport {
+    /// Lost by it.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.failed_idempotent + self.failed_other
     }
 }
 

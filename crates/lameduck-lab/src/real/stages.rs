@@ -1,16 +1,12 @@
 //! What each part of a run has cost: the same sum for every kind of children.
 
-use std::ops::Range;
-
 use hdrhistogram::Histogram;
 use lameduck_core::time::Timestamp;
 use serde::Serialize;
 
 use super::ledger::{Call, End, Ledger};
-use super::limits::DEADLINE;
-use super::oracle::{History, loss};
-use super::plan::Plan;
-use super::record::CallId;
+use super::oracle::{History, loss, lost_at, missing};
+use super::plan::{Plan, Planned};
 use super::report::millis;
 
 /// A part of a run. It ends where the next one begins.
@@ -53,8 +49,8 @@ impl Stage {
 }
 
 /// What became of the calls of one stage. A call counts where it was due, and its loss where it was
-/// lost: a stream that a kill cuts is lost by the kill, whenever it began. Every loss counts, whether or
-/// not it could have been helped. Times are milliseconds; latencies are those of answered calls, from the instant at
+/// lost: a stream that a kill cuts is lost by the kill, whenever it began, and what nobody answers is
+/// lost at its deadline. Every loss counts, whether or not it could have been helped. Times are milliseconds; latencies are those of answered calls, from the instant at
 /// which they were due, streams left out.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StageReport {
@@ -86,24 +82,31 @@ impl StageReport {
     }
 }
 
-/// One report for each stage of a run.
+/// One report for each stage of a run. Every call of the run is in one of them, and every loss:
+/// callers go on until the word to stop has reached them, so the last stage has no end of its own.
 #[must_use]
 pub fn stages(ledger: &Ledger, plan: &Plan, history: &History) -> Vec<StageReport> {
+    let begun = |instant| history.stages.partition_point(|(_, from)| *from <= instant);
+    let stage_at = |instant| begun(instant).saturating_sub(1);
+    let mut sums: Vec<Sum> = history.stages.iter().map(|_| Sum::new()).collect();
+    let never = Call::default();
+    let unsent = missing(ledger, plan, history).map(|id| (id, &never));
+    for (id, call) in ledger.calls().chain(unsent) {
+        let planned = plan.call(id);
+        if let Some(sum) = sums.get_mut(stage_at(planned.due)) {
+            sum.add(call, &planned);
+        }
+        if loss(call, &planned).is_some()
+            && let Some(sum) = sums.get_mut(stage_at(lost_at(call, &planned)))
+        {
+            sum.add_loss(&planned);
+        }
+    }
     let ends = history.stages.iter().skip(1).map(|(_, from)| *from);
     let spans = history.stages.iter().zip(ends.chain([history.stopped]));
-    let report = |((stage, from), to): (&(Stage, Timestamp), Timestamp)| {
-        let mut sum = Sum::new();
-        for (id, call) in ledger.calls_due(plan, *from, to) {
-            sum.add(plan, id, call);
-        }
-        let is_last = to == history.stopped;
-        let late = if is_last { to + 2 * DEADLINE } else { to };
-        for (id, call) in ledger.calls_due(plan, *from - 2 * DEADLINE, to) {
-            sum.add_loss(plan, (id, call), *from..late);
-        }
-        sum.report(*stage, plan, (*from, to))
-    };
-    spans.map(report).collect()
+    let sums = sums.iter().zip(spans);
+    sums.map(|(sum, ((stage, from), to))| sum.report(*stage, plan, (*from, to)))
+        .collect()
 }
 
 /// The longest latency that is told apart: no call is waited for that long.
@@ -127,8 +130,7 @@ impl Sum {
         }
     }
 
-    fn add(&mut self, plan: &Plan, id: CallId, call: &Call) {
-        let planned = plan.call(id);
+    fn add(&mut self, call: &Call, planned: &Planned) {
         self.calls += 1;
         if let (End::Answered { at, .. }, 1) = (call.end, planned.items) {
             let micros = at.saturating_since(planned.due).as_micros();
@@ -137,12 +139,7 @@ impl Sum {
         }
     }
 
-    fn add_loss(&mut self, plan: &Plan, (id, call): (CallId, &Call), stage: Range<Timestamp>) {
-        let planned = plan.call(id);
-        let at = call.end.at().unwrap_or(planned.due + DEADLINE);
-        if !stage.contains(&at) || loss(call, &planned).is_none() {
-            return;
-        }
+    fn add_loss(&mut self, planned: &Planned) {
         if planned.kind.is_idempotent() {
             self.lost_idempotent += 1;
         } else {
@@ -169,6 +166,7 @@ impl Sum {
 
 #[cfg(test)]
 mod tests {
+    use super::super::oracle::judge;
     use super::super::record::{Kind, Record};
     use super::super::synthetic::{KILLED, SIGNAL, Synthetic, ms};
     use super::*;
@@ -197,5 +195,38 @@ mod tests {
         run.remove(|record| matches!(record, Record::Answered { id, .. } if *id == never));
         let (idempotent, other) = before[2];
         assert_eq!(lost(&run), [(0, 0), (1, 0), (idempotent, other + 1)]);
+    }
+
+    /// What was sent after the word to stop, what was never sent, and what ended long after anybody
+    /// waited for it: each is in a stage.
+    #[test]
+    fn no_call_is_without_a_stage() {
+        let mut run = Synthetic::clean(1);
+        let begins = [ms(0), SIGNAL, KILLED].map(|after| run.at(after));
+        let stages_of = [Stage::Quiet, Stage::Rolls, Stage::Kill];
+        run.history.stages = stages_of.into_iter().zip(begins).collect();
+        let late = run.a_call(Kind::Put, ms(200));
+        let answer =
+            run.record(|record| matches!(record, Record::Answered { id, .. } if *id == late));
+        answer.at += ms(60_000);
+        let last = run.at(ms(2_900));
+        let is_late = |record: &Record| matches!(record, Record::Intent { due, .. } if *due >= last);
+        run.remove(is_late);
+        run.history.stopped = run.at(ms(2_500));
+        let ledger = run.ledger();
+        let verdict = judge(&ledger, &run.plan, &run.history);
+        let all = stages(&ledger, &run.plan, &run.history);
+        assert_eq!(all.iter().map(|stage| stage.calls).sum::<u64>(), 1_200);
+        assert_eq!(verdict.calls, 1_200);
+        assert_eq!(all[1].lost(), 1, "lost at its deadline, in the rolls");
+        run.history.stopped = run.at(ms(3_500));
+        let ledger = run.ledger();
+        let verdict = judge(&ledger, &run.plan, &run.history);
+        let all = stages(&ledger, &run.plan, &run.history);
+        assert_eq!(verdict.calls, 1_400);
+        assert_eq!(all.iter().map(|stage| stage.calls).sum::<u64>(), 1_400);
+        let taken = verdict.kills.iter().map(|toll| toll.failed_idempotent + toll.failed_other);
+        let lost = verdict.failed + verdict.unknown + taken.sum::<u64>();
+        assert!(all.iter().map(StageReport::lost).sum::<u64>() >= lost - 40 && lost > 200);
     }
 }

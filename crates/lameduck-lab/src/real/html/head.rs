@@ -23,7 +23,7 @@ pub(super) fn head(page: &mut Page, columns: &[Column<'_>]) {
         Ending::Clean => ("clean", "Not one call was lost in rolls"),
         Ending::Lost if sabotage.is_some() => ("lost", "Calls were lost, as they must be here"),
         Ending::Lost => ("lost", "Calls were lost"),
-        Ending::Broken => ("lost", "No call was lost, but not all is as it must be"),
+        Ending::Broken => ("lost", "No call was lost in rolls, but not all is as it must be"),
         Ending::Invalid => ("invalid", "This run proves nothing"),
     };
     page.raw("<header>\n<h1>lameduck lab</h1>\n");
@@ -42,6 +42,7 @@ pub(super) fn head(page: &mut Page, columns: &[Column<'_>]) {
     }
     page.put("p", "settings", &settings(&report.options));
     tiles(page, report);
+    words(page);
     page.raw("</header>\n");
 }
 
@@ -103,11 +104,30 @@ fn settings(options: &Settings) -> String {
     )
 }
 
+/// What the figures count: a sheet of its own at the end would be read by nobody.
+fn words(page: &mut Page) {
+    let version = env!("CARGO_PKG_VERSION");
+    let text = format!(
+        "Lost is a call that ended with an error, more than a second after it was due, or with an item \
+         missing. A loss counts in the stage in which it came, whether or not anybody could have \
+         helped it; without excuse are those, of all stages, that neither a kill nor a freeze \
+         explains. Latencies are those of answered unary calls, from the instant at which they were \
+         due. Made by lameduck {version}."
+    );
+    page.put("p", "note", &text);
+}
+
 fn tiles(page: &mut Page, report: &Report) {
     let ms = |value: Option<f64>| -> Cell { value.map(|ms| format!("{ms:.1} ms").into()).into() };
     let drains = || report.drains.iter();
     let mut tiles: Vec<(&str, Cell)> = vec![
-        ("lost in rolls", Cell::count(report.failed)),
+        (
+            "lost in rolls",
+            of(report, Stage::Rolls)
+                .map(|rolls| Cell::count(rolls.lost()))
+                .into(),
+        ),
+        ("lost without excuse", Cell::count(report.failed)),
         ("unknown end", Cell::count(report.unknown)),
         ("started twice", Cell::count(report.started_twice)),
     ];
@@ -149,6 +169,5 @@ fn tiles(page: &mut Page, report: &Report) {
 
 /// What was lost by right is told, but not as a fault.
 fn toll(tolls: &[KillReport]) -> Cell {
-    let lost = |toll: &KillReport| toll.failed_idempotent + toll.failed_other;
-    grouped(tolls.iter().map(lost).sum::<u64>()).into()
+    grouped(tolls.iter().map(KillReport::lost).sum::<u64>()).into()
 }

@@ -15,7 +15,7 @@ mod windows;
 
 use super::flavour::Flavour;
 use super::run::Outcome;
-use text::{Page, escape};
+use text::Page;
 
 /// How the page looks, on light, on dark and on paper.
 const STYLE: &str = include_str!("style.css");
@@ -45,7 +45,6 @@ pub fn page(columns: &[Column<'_>]) -> String {
     for column in columns {
         section(&mut page, column);
     }
-    foot(&mut page);
     page.raw("</main>\n</body>\n</html>\n");
     page.finish()
 }
@@ -61,7 +60,7 @@ fn section(page: &mut Page, (flavour, outcome): &Column<'_>) {
     if let Some(chart) = &outcome.chart {
         page.raw("<div class=\"block\">\n");
         page.put("h3", "", "Over time");
-        timeline::legend(page);
+        timeline::legend(page, chart);
         timeline::timeline(page, chart, &report.stages);
         page.raw("</div>\n");
         let point = format!(
@@ -84,17 +83,4 @@ fn section(page: &mut Page, (flavour, outcome): &Column<'_>) {
         lost::lost(page, *flavour, chart);
     }
     page.raw("</section>\n");
-}
-
-fn foot(page: &mut Page) {
-    page.raw(
-        "<footer><p class=\"note\">Lost is a call that ended with an error, more than a second ",
-    );
-    page.raw(
-        "after it was due, or with an item missing. A loss counts in the stage in which it came, ",
-    );
-    page.raw("whether or not anybody could have helped it. Latencies are those of answered unary ");
-    page.raw("calls, from the instant at which they were due. ");
-    let version = escape(env!("CARGO_PKG_VERSION"));
-    page.raw(&format!("Made by lameduck {version}.</p></footer>\n"));
 }

@@ -13,6 +13,7 @@ use super::super::report::{Jitter, Report};
 use super::super::sabotage::Sabotage;
 use super::super::stages::Stage;
 use super::super::synthetic::{KILLED, SIGNAL, Synthetic};
+use super::text::escape;
 use super::*;
 
 const NASTY: &str = "<script>alert(\"x\" & 'y')</script>";
@@ -114,6 +115,31 @@ fn a_page_of_a_broken_rule_says_so_first() {
 }
 
 #[test]
+fn the_tiles_say_what_the_stages_say() {
+    let mut own = outcome(0, "");
+    let tile = |own: &Outcome, name: &str| {
+        let page = page(&[(Flavour::Lameduck, own)]);
+        let (_, rest) = page.split_once(&format!("<dt>{name}</dt>")).unwrap();
+        let (_, rest) = rest.split_once('>').unwrap();
+        rest.split_once('<').unwrap().0.to_owned()
+    };
+    own.report.failed = 9;
+    own.report.stages[1].lost_other = 4;
+    assert_eq!(tile(&own, "lost in rolls"), "4");
+    assert_eq!(tile(&own, "lost without excuse"), "9");
+}
+
+#[test]
+fn only_a_freeze_has_a_colour_for_it() {
+    let mut own = outcome(0, "");
+    let is_told = |own: &Outcome| page(&[(Flavour::Lameduck, own)]).contains("frozen</span>");
+    assert!(!is_told(&own));
+    let bands = &mut own.chart.as_mut().unwrap().rows[0].bands;
+    bands[0].phase = "frozen".to_owned();
+    assert!(is_told(&own));
+}
+
+#[test]
 fn columns_stand_side_by_side() {
     let own = outcome(0, "");
     let mut other = outcome(30, "gone");
@@ -122,7 +148,7 @@ fn columns_stand_side_by_side() {
     let page = page(&columns);
     assert!(page.contains("Side by side") && page.contains("<th>tonic, as documented</th>"));
     assert_eq!(count(&page, "<svg"), 4);
-    assert!(page.contains("No call was lost, but not all is as it must be"));
+    assert!(page.contains("No call was lost in rolls, but not all is as it must be"));
     assert!(page.contains("In the same rolls, tonic, as documented, lost "));
     let left_out = other.chart.as_ref().unwrap().lost.len() - 20;
     assert_eq!(count(&page, "<details class=\"screen\""), left_out);

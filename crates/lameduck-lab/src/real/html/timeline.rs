@@ -21,10 +21,14 @@ const LATENCY_POWERS: (i32, i32) = (0, 4);
 /// Phases that have a colour of their own; what servers call otherwise looks like the last.
 const PHASES: [&str; 5] = ["serving", "closing", "draining", "frozen", "stopped"];
 
-pub(super) fn legend(page: &mut Page) {
+pub(super) fn legend(page: &mut Page, chart: &Chart) {
+    let bands = || chart.rows.iter().flat_map(|row| &row.bands);
     page.raw("<p class=\"legend\">");
-    for name in ["serving", "closing", "draining", "frozen"] {
-        key(page, name, name);
+    for name in PHASES.into_iter().filter(|name| *name != "stopped") {
+        // Only an ordeal freezes anybody.
+        if name != "frozen" || bands().any(|band| band.phase == name) {
+            key(page, name, name);
+        }
     }
     for (class, name) in [
         ("answered", "answered"),
