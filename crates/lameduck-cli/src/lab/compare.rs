@@ -7,7 +7,7 @@ use lameduck_lab::real::report::{Compare, DrainReport, Report};
 use lameduck_lab::real::stages::{Stage, StageReport};
 
 /// All columns.
-const FLAVOURS: [Flavour; 3] = [Flavour::Lameduck, Flavour::Tonic, Flavour::TonicHardened];
+const FLAVOURS: [Flavour; 3] = Flavour::ALL;
 /// Lines about one column's validity; the rest is counted.
 const PROBLEMS_MAX: usize = 3;
 const NAME_WIDTH: usize = 26;

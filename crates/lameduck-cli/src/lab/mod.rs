@@ -27,9 +27,15 @@ use page::Page;
 /// The name of the hidden subcommand.
 pub const CHILD: &str = spec::SUBCOMMAND;
 
+/// What the end of a run tells a script.
+const EXIT_CODES: &str = "\
+Exit codes: 0 the run was valid and nothing was lost in rolls; 20 calls were lost, or a rule was
+broken; 21 the run proves nothing; 2 options without sense; 22 something that it needs is missing;
+1 it could not be made.";
+
 /// Options of `lameduck lab`.
 #[derive(Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, after_help = EXIT_CODES)]
 pub struct Arguments {
     #[command(subcommand)]
     other: Option<Other>,

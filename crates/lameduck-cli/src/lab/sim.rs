@@ -11,6 +11,9 @@ use crate::say::say;
 
 /// Options of `lameduck lab sim`.
 #[derive(Args)]
+#[command(
+    after_help = "Exit codes: 0 nothing was violated; 20 something was; 2 options without sense."
+)]
 pub struct Arguments {
     /// How many worlds, each made from a seed of its own.
     #[arg(
@@ -23,7 +26,7 @@ pub struct Arguments {
     /// The seed of the first world.
     #[arg(long, default_value_t = 0, conflicts_with = "seed")]
     from: u64,
-    /// Just the world of this seed.
+    /// Just the world of this seed. Its timeline is printed where something is violated in it.
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -31,7 +34,9 @@ pub struct Arguments {
 /// Runs the worlds; gives an exit code.
 pub fn run(arguments: &Arguments) -> u8 {
     if arguments.from.checked_add(arguments.seeds).is_none() {
-        say(format_args!("lameduck lab sim: --from: there are no seeds after 2^64 - 1"));
+        say(format_args!(
+            "lameduck lab sim: --from: there are no seeds after 2^64 - 1"
+        ));
         return exit::USAGE;
     }
     let begun = Instant::now();

@@ -40,7 +40,11 @@ fn settings(out: &mut String, report: &Report) {
     }
     let (rate, callers, servers) = (options.rate, options.callers, options.servers);
     let (rolls, seed, registry) = (options.rolls, options.seed, &options.registry);
-    let failover = if options.failover { "" } else { ", no failover" };
+    let failover = if options.failover {
+        ""
+    } else {
+        ", no failover"
+    };
     line(
         out,
         &format!(
@@ -165,12 +169,17 @@ fn verdict(report: &Report) -> String {
 
 /// Nothing was lost in rolls; what was lost by right stands in the same line.
 fn clean(report: &Report) -> String {
-    let whose = if report.compare.is_some() { "lameduck: " } else { "" };
-    let took = |what: &str, tolls: &[KillReport]| match tolls.iter().map(KillReport::lost).sum::<u64>() {
-        _ if tolls.is_empty() => String::new(),
-        0 => format!("; the {what} took none"),
-        taken => format!("; the {what} took {taken}"),
+    let whose = if report.compare.is_some() {
+        "lameduck: "
+    } else {
+        ""
     };
+    let took =
+        |what: &str, tolls: &[KillReport]| match tolls.iter().map(KillReport::lost).sum::<u64>() {
+            _ if tolls.is_empty() => String::new(),
+            0 => format!("; the {what} took none"),
+            taken => format!("; the {what} took {taken}"),
+        };
     let (kill, freeze) = (took("kill", &report.kills), took("freeze", &report.freezes));
     format!("{whose}not one call was lost in rolls{kill}{freeze}")
 }
@@ -185,4 +194,85 @@ fn spread(values: impl Iterator<Item = f64>) -> String {
 
 fn line(out: &mut String, text: &str) {
     writeln!(out, "{text}").expect("writing to a String cannot fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lameduck_lab::real::options::Options;
+    use lameduck_lab::real::report::{Compare, Jitter, RetriedReport};
+    use lameduck_lab::real::sabotage::Sabotage;
+
+    fn toll(failed_other: u64) -> KillReport {
+        KillReport {
+            server: 1,
+            in_flight: 30,
+            failed_idempotent: 0,
+            failed_other,
+            started_twice_idempotent: 3,
+        }
+    }
+
+    fn report(options: &Options) -> Report {
+        Report {
+            options: options.into(),
+            calls: 1_000,
+            ok: 975,
+            failed: 0,
+            unknown: 0,
+            started_twice: 0,
+            retried: RetriedReport {
+                proven: 1,
+                unproven: 3,
+            },
+            drains: Vec::new(),
+            kills: vec![toll(25)],
+            freezes: Vec::new(),
+            stages: Vec::new(),
+            valid: true,
+            jitter_ms: Jitter::default(),
+            invalid: Vec::new(),
+            problems: Vec::new(),
+            elapsed_ms: 1.0,
+            compare: None,
+            faults: Vec::new(),
+        }
+    }
+
+    fn last(report: &Report) -> String {
+        let table = table(report);
+        let mut lines = table.lines().filter(|line| line.contains("in rolls"));
+        lines.next().unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn the_last_line_says_what_was_lost_by_right() {
+        let mut report = report(&Options::default());
+        let rolls = "not one call was lost in rolls";
+        assert_eq!(last(&report), format!("{rolls}; the kill took 25"));
+        report.kills = vec![toll(0)];
+        report.freezes = vec![toll(105)];
+        let took = "; the kill took none; the freeze took 105";
+        assert_eq!(last(&report), format!("{rolls}{took}"));
+        report.compare = Some(Box::new(Compare {
+            tonic: report.clone(),
+            tonic_hardened: report.clone(),
+        }));
+        assert_eq!(last(&report), format!("lameduck: {rolls}{took}"));
+    }
+
+    #[test]
+    fn a_broken_rule_comes_first() {
+        for rule in Sabotage::ALL {
+            let options = Options {
+                sabotage: Some(rule),
+                failover: false,
+                ..Options::default()
+            };
+            let table = table(&report(&options));
+            assert!(table.starts_with(&format!("SABOTAGE: {rule} is broken on purpose")));
+            let widest = table.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(80), "{table}");
+        }
+    }
 }

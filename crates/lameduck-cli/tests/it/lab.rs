@@ -202,11 +202,53 @@ fn options_without_sense_are_told() {
     check(&["--rolls", "0"], 2, "--rolls");
     check(&["sim", "--seeds", "0"], 2, "--seeds");
     check(&["sim", "--from", "18446744073709551615"], 2, "--from");
-    check(&["--keep", "/proc/none"], 1, "/proc/none");
+    check(&["--keep", "/proc/none"], 2, "--keep /proc/none: ");
+    check(&["--keep", "/proc"], 2, "--keep /proc: it is not empty");
     check(&["--sabotage", "everything"], 2, "permit-at-head");
     check(&["--registry", "nonsense"], 2, "nonsense");
+    check(&["--registry", "foo://x"], 2, "foo://x: no such registry");
+    check(&["--registry", "etcd://x"], 2, "no port");
+    let unheard = ["--registry", "none", "--sabotage", "no-tombstone"];
+    check(&unheard, 2, "leave out --registry none");
     let nobody = "etcd://127.0.0.1:1";
     check(&["--registry", nobody], 22, nobody);
+}
+
+/// A run without an outcome leaves no report, and the one that was there.
+#[test]
+fn a_report_is_whole_or_not_there() {
+    let scratch = Scratch::new("report");
+    let report = scratch.path.join("report.html");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(LAMEDUCK);
+        command
+            .arg("lab")
+            .args(arguments)
+            .arg("--report")
+            .arg(&report);
+        command.env("TMPDIR", &scratch.path).output().unwrap()
+    };
+    let nobody = ["--registry", "etcd://127.0.0.1:1"];
+    assert_eq!(run(&nobody).status.code(), Some(22));
+    assert!(scratch.is_empty());
+    fs::write(&report, "old").unwrap();
+    assert_eq!(run(&nobody).status.code(), Some(22));
+    assert_eq!(fs::read_to_string(&report).unwrap(), "old");
+    let output = run(&[
+        "--registry",
+        "none",
+        "--rate",
+        "100",
+        "--rolls",
+        "1",
+        "--servers",
+        "2",
+    ]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("the report is in "), "{said}");
+    let page = fs::read_to_string(&report).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
+    assert_eq!(fs::read_dir(&scratch.path).unwrap().count(), 1);
 }
 
 /// Whoever reads may go; what was found is in the exit code.

@@ -63,6 +63,8 @@ fn the_manual_has_its_pages() {
         lab.contains("\\-\\-report") && lab.contains("\\-\\-ordeals"),
         "{lab}"
     );
+    assert!(lab.contains("Exit codes: 0 ") && lab.contains("21 the run proves nothing"));
+    assert!(said(&["lab", "sim", "--help"]).contains("Exit codes: 0 "));
     std::fs::remove_dir_all(directory).expect("it is ours");
 }
 

@@ -93,7 +93,11 @@ struct Named<'a> {
 
 impl Onlooker for Named<'_> {
     fn see(&mut self, progress: &Progress) {
-        let doing = format!("{}: {}", self.flavour.as_str(), progress.doing);
+        let fleets = Flavour::ALL;
+        let place = fleets.iter().position(|flavour| *flavour == self.flavour);
+        let (place, all) = (place.map_or(0, |place| place + 1), fleets.len());
+        let name = self.flavour.as_str();
+        let doing = format!("fleet {place} of {all}, {name}: {}", progress.doing);
         self.onlooker.see(&Progress {
             doing,
             ..progress.clone()

@@ -17,6 +17,9 @@ pub enum Flavour {
 }
 
 impl Flavour {
+    /// All, in the order of a comparison.
+    pub const ALL: [Self; 3] = [Self::Lameduck, Self::Tonic, Self::TonicHardened];
+
     /// The name of its column.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

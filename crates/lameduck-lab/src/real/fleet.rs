@@ -63,7 +63,10 @@ impl Fleet {
     /// Where there are no ports, or no directory.
     pub fn new(options: &Options, rng: &mut Rng) -> Result<Self, LabError> {
         let home = Home::make(options.keep.as_deref(), bytes_of(options));
-        let home = doing(home, "making the directory of this run")?;
+        let home = match (home, &options.keep) {
+            (Err(error), Some(_)) => return Err(LabError::Usage(format!("--keep {error}"))),
+            (home, _) => doing(home, "making the directory of this run")?,
+        };
         let wanted = usize::from(options.servers) + 1;
         let mut addresses = doing(ports::free(wanted, rng), "looking for ports")?;
         let registry_address = addresses.pop().expect("one more was asked for");
@@ -266,12 +269,14 @@ impl Fleet {
         Ok(())
     }
 
-    /// Tells all callers to stop, and waits until they have.
+    /// Tells all callers to stop, and waits until they have. Names those that did not in time, and were
+    /// killed: more was asked of them than they can do, or they hang; their ledgers tell.
     ///
     /// # Errors
     ///
-    /// Names a caller that did not stop in time, or not well.
-    pub async fn stop_callers(&mut self, most: Duration) -> Result<(), LabError> {
+    /// Names a caller that did not stop well.
+    pub async fn stop_callers(&mut self, most: Duration) -> Result<Vec<String>, LabError> {
+        let mut hung = Vec::new();
         for caller in &mut self.callers {
             caller.say(Word::Stop).await;
         }
@@ -279,10 +284,16 @@ impl Fleet {
             match caller.wait(most).await? {
                 Some(status) if status.success() => {}
                 Some(status) => return Err(caller.error(&format!("stopped badly ({status})"))),
-                None => return Err(caller.error("does not stop")),
+                None => {
+                    let (name, seconds) = (caller.name(), most.as_secs());
+                    hung.push(format!(
+                        "{name} had not stopped {seconds} s after its last call"
+                    ));
+                    caller.kill().await;
+                }
             }
         }
-        Ok(())
+        Ok(hung)
     }
 
     /// Ends every process that is left, and waits until it is gone.

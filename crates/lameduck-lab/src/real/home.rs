@@ -33,7 +33,7 @@ impl Home {
                 .next()
                 .is_some()
             {
-                let message = format!("{} is not empty; name another", path.display());
+                let message = format!("{}: it is not empty; name another", path.display());
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
             }
             let (path, is_kept) = (fs::canonicalize(path)?, true);

@@ -53,6 +53,29 @@ pub enum Registry {
     None,
 }
 
+impl Registry {
+    /// An error where callers and servers could not find each other there.
+    fn checked(&self) -> Result<(), LabError> {
+        let Self::At(text) = self else {
+            return Ok(());
+        };
+        let known = text.split_once("://").is_some_and(|(scheme, _)| {
+            SCHEMES
+                .iter()
+                .any(|known| scheme.eq_ignore_ascii_case(known))
+        });
+        if known {
+            return Ok(());
+        }
+        Err(LabError::Usage(format!(
+            "--registry {text}: no such registry; write etcd://HOST:PORT, dev, etcd or none"
+        )))
+    }
+}
+
+/// Registries in which a lab's servers can be published.
+const SCHEMES: [&str; 2] = ["etcd", "discov"];
+
 /// As it is written on the command line.
 impl fmt::Display for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -148,7 +171,15 @@ impl Options {
             () if self.servers > 64 || self.callers > 64 => {
                 refuse("--servers and --callers: at most 64 processes each on one machine")
             }
-            () => Ok(self),
+            () if self.sabotage == Some(Sabotage::NoTombstone)
+                && self.registry == Registry::None =>
+            {
+                refuse(
+                    "--sabotage no-tombstone: it is the registry that brings a registration back; leave out \
+                 --registry none",
+                )
+            }
+            () => self.registry.checked().map(|()| self),
         }
     }
 }

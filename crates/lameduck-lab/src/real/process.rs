@@ -64,6 +64,12 @@ impl Process {
         })
     }
 
+    /// What it is called in messages.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Sends a signal, and tells the time right before.
     ///
     /// # Errors

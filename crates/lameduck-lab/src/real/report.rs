@@ -11,7 +11,7 @@ use super::plan::Plan;
 use super::record::CallId;
 use super::sabotage::Sabotage;
 use super::stages::{StageReport, stages};
-use super::validity::{Reason, reasons};
+use super::validity::{reasons, sentences};
 use super::windows::{Windows, windows};
 
 /// The outcome of a run. Times are milliseconds.
@@ -166,7 +166,7 @@ impl Report {
             stages: stages(ledger, plan, history),
             valid: invalid.is_empty(),
             jitter_ms,
-            invalid: invalid.iter().map(Reason::to_string).collect(),
+            invalid: sentences(&invalid),
             problems,
             elapsed_ms: millis(history.stopped.saturating_since(plan.start())),
             compare: None,

@@ -280,7 +280,8 @@ impl<'a> Lab<'a> {
 
     async fn stop(&mut self) -> Result<(), LabError> {
         self.history.stopped = clock::now();
-        self.fleet.stop_callers(CALLER_STOP_MAX).await?;
+        let hung = self.fleet.stop_callers(CALLER_STOP_MAX).await?;
+        self.problems.extend(hung);
         self.books.refresh()
     }
 

@@ -14,14 +14,14 @@ use super::windows::Windows;
 /// Why a run is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Too little of the plan was sent in this second of the run.
+    /// Too little of the plan was sent in some seconds of the run.
     Schedule {
-        /// Which second, from 0.
-        second: u64,
-        /// Calls sent in time.
-        sent: u64,
-        /// Calls due.
-        due: u64,
+        /// How many seconds.
+        seconds: u64,
+        /// All of the run.
+        all: u64,
+        /// The one in which least was sent.
+        worst: Second,
     },
     /// Too many drains had nothing in flight at their signal.
     IdleDrains {
@@ -30,9 +30,11 @@ pub enum Reason {
         /// All drains.
         all: usize,
     },
-    /// A caller had sent a life nothing right before its signal, so that its leaving could not hurt.
+    /// Callers had sent a life nothing right before its signal, so that its leaving could not hurt.
     Unused {
-        /// Which caller.
+        /// How often: once for each caller and drain.
+        times: usize,
+        /// Which caller, the first time.
         caller: u16,
         /// Which server.
         server: u16,
@@ -41,30 +43,59 @@ pub enum Reason {
     },
 }
 
+/// A second of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Second {
+    /// Which, from 0.
+    pub second: u64,
+    /// Calls sent in time.
+    pub sent: u64,
+    /// Calls due.
+    pub due: u64,
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Schedule { second, sent, due } => write!(
+            Self::Schedule {
+                seconds,
+                all,
+                worst: Second { second, sent, due },
+            } => write!(
                 f,
-                "second {second}: {sent} of {due} calls were sent in time; the machine is too busy, \
-                 or --rate too high for it"
+                "too little was sent in time in {seconds} of {all} seconds, least in second {second}: \
+                 {sent} of {due} calls; the machine is too busy, or --rate too high for it"
             ),
-            Self::IdleDrains { idle, all } => write!(
-                f,
-                "{idle} of {all} drains had no call in flight at their signal; raise --rate"
-            ),
+            Self::IdleDrains { idle, all } => {
+                write!(
+                    f,
+                    "{idle} of {all} drains had no call in flight at their signal"
+                )
+            }
             Self::Unused {
+                times,
                 caller,
                 server,
                 life,
             } => write!(
                 f,
-                "caller {caller} had sent server {server} (life {life}) nothing in the {} ms before \
-                 its signal; raise --rate",
+                "callers had sent a server nothing in the {} ms before its signal ({times} in all): \
+                 first caller {caller} to server {server} (life {life})",
                 USED_WITHIN.as_millis()
             ),
         }
     }
+}
+
+/// One sentence for each reason. More calls help only where those of the plan were sent.
+#[must_use]
+pub fn sentences(reasons: &[Reason]) -> Vec<String> {
+    let is_late = reasons
+        .iter()
+        .any(|reason| matches!(reason, Reason::Schedule { .. }));
+    let advice = if is_late { "" } else { "; raise --rate" };
+    let sentences = reasons.iter().map(|reason| format!("{reason}{advice}"));
+    sentences.collect()
 }
 
 /// All reasons why the run is invalid; none for a valid one. `windows` are those of its drains.
@@ -75,7 +106,7 @@ pub fn reasons(
     history: &History,
     windows: &[Windows],
 ) -> Vec<Reason> {
-    let mut reasons: Vec<Reason> = late_seconds(ledger, plan, history).collect();
+    let mut reasons: Vec<Reason> = late(ledger, plan, history).into_iter().collect();
     let (idle, all) = (
         windows
             .iter()
@@ -89,14 +120,34 @@ pub fn reasons(
     let unused = history
         .drains
         .iter()
-        .flat_map(|drain| unused(ledger, plan, drain));
-    reasons.extend(unused);
+        .flat_map(|drain| unused(ledger, plan, drain).map(move |caller| (caller, drain)));
+    let unused: Vec<(u16, &Drain)> = unused.collect();
+    if let Some((caller, drain)) = unused.first() {
+        reasons.push(Reason::Unused {
+            times: unused.len(),
+            caller: *caller,
+            server: drain.server,
+            life: drain.life,
+        });
+    }
     reasons
 }
 
-fn late_seconds(ledger: &Ledger, plan: &Plan, history: &History) -> impl Iterator<Item = Reason> {
-    let whole = history.stopped.saturating_since(plan.start()).as_secs();
-    (0..whole).filter_map(move |second| {
+fn late(ledger: &Ledger, plan: &Plan, history: &History) -> Option<Reason> {
+    let all = history.stopped.saturating_since(plan.start()).as_secs();
+    let late: Vec<Second> = late_seconds(ledger, plan, all).collect();
+    let share = |second: &Second| second.sent * 100 / second.due.max(1);
+    let worst = *late.iter().min_by_key(|second| share(second))?;
+    let seconds = late.len() as u64;
+    Some(Reason::Schedule {
+        seconds,
+        all,
+        worst,
+    })
+}
+
+fn late_seconds(ledger: &Ledger, plan: &Plan, all: u64) -> impl Iterator<Item = Second> {
+    (0..all).filter_map(move |second| {
         let from = plan.start() + Duration::from_secs(second);
         let to = from + Duration::from_secs(1);
         let due = plan.count_due(from, to);
@@ -105,12 +156,13 @@ fn late_seconds(ledger: &Ledger, plan: &Plan, history: &History) -> impl Iterato
             .filter_map(|(_, call)| call.intent);
         let in_time = intents.filter(|intent| intent.sent <= intent.due + SENT_WITHIN);
         let sent = in_time.count() as u64;
-        (sent * 100 < due * SENT_PERCENT).then_some(Reason::Schedule { second, sent, due })
+        (sent * 100 < due * SENT_PERCENT).then_some(Second { second, sent, due })
     })
 }
 
-fn unused(ledger: &Ledger, plan: &Plan, drain: &Drain) -> Vec<Reason> {
-    let is_used = |caller: u16| {
+/// Callers that had sent the life nothing.
+fn unused(ledger: &Ledger, plan: &Plan, drain: &Drain) -> impl Iterator<Item = u16> {
+    let is_used = move |caller: u16| {
         let recently = drain.signalled - USED_WITHIN;
         let oldest = recently - DEADLINE;
         let mut calls = ledger.calls_due(plan, oldest, drain.signalled);
@@ -122,13 +174,7 @@ fn unused(ledger: &Ledger, plan: &Plan, drain: &Drain) -> Vec<Reason> {
                 })
         })
     };
-    let idle = (0..plan.callers).filter(|caller| !is_used(*caller));
-    let reason = |caller| Reason::Unused {
-        caller,
-        server: drain.server,
-        life: drain.life,
-    };
-    idle.map(reason).collect()
+    (0..plan.callers).filter(move |caller| !is_used(*caller))
 }
 
 #[cfg(test)]
@@ -171,9 +217,13 @@ mod tests {
         check(
             late(5),
             &[Reason::Schedule {
-                second,
-                sent: 395,
-                due,
+                seconds: 1,
+                all: 3,
+                worst: Second {
+                    second,
+                    sent: 395,
+                    due,
+                },
             }],
         );
     }
@@ -185,6 +235,7 @@ mod tests {
                 if *there == life(0, 0))
         };
         let unused = Reason::Unused {
+            times: 1,
             caller: 0,
             server: 0,
             life: life(0, 0),
@@ -203,11 +254,35 @@ mod tests {
             });
         };
         let idle = Reason::IdleDrains { idle: 1, all: 1 };
-        let other = Reason::Unused {
-            caller: 1,
+        let both = Reason::Unused {
+            times: 2,
+            caller: 0,
             server: 0,
             life: life(0, 0),
         };
-        check(all, &[idle, unused, other]);
+        check(all, &[idle, both]);
+    }
+
+    #[test]
+    fn advice_is_not_given_against_itself() {
+        let idle = Reason::IdleDrains { idle: 1, all: 1 };
+        let worst = Second {
+            second: 3,
+            sent: 10,
+            due: 400,
+        };
+        let late = Reason::Schedule {
+            seconds: 38,
+            all: 40,
+            worst,
+        };
+        let raise = |reasons: &[Reason]| sentences(reasons).concat().matches("raise").count();
+        assert_eq!(raise(std::slice::from_ref(&idle)), 1);
+        assert_eq!(raise(&[late.clone(), idle]), 0);
+        let said = sentences(&[late]).concat();
+        assert!(
+            said.contains("38 of 40 seconds, least in second 3: 10 of 400"),
+            "{said}"
+        );
     }
 }

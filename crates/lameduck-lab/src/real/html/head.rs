@@ -23,7 +23,10 @@ pub(super) fn head(page: &mut Page, columns: &[Column<'_>]) {
         Ending::Clean => ("clean", "Not one call was lost in rolls"),
         Ending::Lost if sabotage.is_some() => ("lost", "Calls were lost, as they must be here"),
         Ending::Lost => ("lost", "Calls were lost"),
-        Ending::Broken => ("lost", "No call was lost in rolls, but not all is as it must be"),
+        Ending::Broken => (
+            "lost",
+            "No call was lost in rolls, but not all is as it must be",
+        ),
         Ending::Invalid => ("invalid", "This run proves nothing"),
     };
     page.raw("<header>\n<h1>lameduck lab</h1>\n");
