@@ -126,14 +126,6 @@ const fn word(want: Want) -> &'static str {
 
 fn log_of_callers(event: &Event) {
     match event {
-        Event::DirectoryStale { service, error } => {
-            let service = service.as_ref().map_or("", ServiceName::as_str);
-            warn!(%service, %error, "the registry cannot be read; what was known is kept");
-        }
-        Event::DirectoryLive { service, after } => {
-            let service = service.as_ref().map_or("", ServiceName::as_str);
-            info!(%service, ?after, "the registry can be read again");
-        }
         Event::RecordSkipped { service, what } => {
             let service = service.as_ref().map_or("", ServiceName::as_str);
             warn!(
@@ -162,18 +154,38 @@ fn log_of_callers(event: &Event) {
         } => {
             debug!(%address, %incarnation, ?tier, "tier");
         }
+        Event::Replaced { address, proven } => debug!(%address, proven, "call placed once more"),
+        Event::Disconnected { address, reason } => debug!(%address, %reason, "disconnected"),
+        _ => log_of_outages(event),
+    }
+}
+
+/// What a caller misses, and when it has it back.
+fn log_of_outages(event: &Event) {
+    match event {
+        Event::DirectoryStale { service, error } => {
+            let service = service.as_ref().map_or("", ServiceName::as_str);
+            warn!(%service, %error, "the registry cannot be read; what was known is kept");
+        }
+        Event::DirectoryLive { service, after } => {
+            let service = service.as_ref().map_or("", ServiceName::as_str);
+            info!(%service, ?after, "the registry can be read again");
+        }
         Event::Unreachable {
             service,
             address,
             incarnation,
             error,
-        } => warn!(
-            service = service.as_ref().map_or("", ServiceName::as_str),
-            %address,
-            %incarnation,
-            %error,
-            "an instance that is listed cannot be reached; it is dialled again"
-        ),
+        } => {
+            let service = service.as_ref().map_or("", ServiceName::as_str);
+            warn!(
+                %service,
+                %address,
+                %incarnation,
+                %error,
+                "an instance that is listed cannot be reached; it is dialled again"
+            );
+        }
         Event::UnreachableEnded {
             service,
             address,
@@ -189,8 +201,6 @@ fn log_of_callers(event: &Event) {
             };
             info!(%service, %address, %incarnation, ?after, "{how}");
         }
-        Event::Replaced { address, proven } => debug!(%address, proven, "call placed once more"),
-        Event::Disconnected { address, reason } => debug!(%address, %reason, "disconnected"),
         other => trace!(?other, "event"),
     }
 }
@@ -199,9 +209,11 @@ fn log_of_callers(event: &Event) {
 mod tests {
     use super::*;
     use lameduck_core::event::Phase;
-    use lameduck_core::instance::{BootId, Life};
+    use lameduck_core::instance::{BootId, Incarnation, Life};
+    use lameduck_core::name::Address;
     use std::io::{self, Write};
     use std::sync::Mutex;
+    use std::time::Duration;
 
     #[test]
     fn observers_see_every_event() {
@@ -244,6 +256,47 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || Events::default().emit(event));
         let text = lines.0.lock().expect("no panic").clone();
         String::from_utf8(text).expect("text")
+    }
+
+    #[test]
+    fn an_outage_is_a_warning_and_its_end_is_not() {
+        let service: Option<ServiceName> = "orders".parse().ok();
+        let address: Address = "10.0.0.1:80".parse().expect("an address");
+        let incarnation = Incarnation::Life(Life::first(BootId::from_bits(1)));
+        let after = Duration::from_millis(1_500);
+        let ended = |reached| Event::UnreachableEnded {
+            service: service.clone(),
+            address: address.clone(),
+            incarnation,
+            after,
+            reached,
+        };
+        let missed = Event::Unreachable {
+            service: service.clone(),
+            address: address.clone(),
+            incarnation,
+            error: "refused".to_owned(),
+        };
+        let lost = Event::DirectoryStale {
+            service: service.clone(),
+            error: "no answer".to_owned(),
+        };
+        let found = Event::DirectoryLive {
+            service: service.clone(),
+            after,
+        };
+        let lines = [
+            (missed, ["WARN", "cannot be reached", "error=refused"]),
+            (ended(true), ["INFO", "can be reached again", "after=1.5s"]),
+            (ended(false), ["INFO", "not listed any more", "after=1.5s"]),
+            (lost, ["WARN", "cannot be read", "error=no answer"]),
+            (found, ["INFO", "can be read again", "after=1.5s"]),
+        ];
+        for (event, parts) in lines {
+            let line = logged(&event);
+            assert!(line.contains("service=orders"), "{line}");
+            assert!(parts.iter().all(|part| line.contains(part)), "{line}");
+        }
     }
 
     #[test]
