@@ -8,14 +8,19 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 use lameduck_core::name::Address;
 
+use crate::env::PodIp;
+
 /// An address of no host (RFC 5737), only asked for its route: nothing is sent.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
+
+/// What helps whatever is wrong.
+const SAY: &str = "say .advertise(\"host:port\")";
 
 /// What is known when the address is chosen.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) advertise: Option<Address>,
-    pub(super) pod_ip: Option<IpAddr>,
+    pub(super) pod_ip: PodIp,
     pub(super) bound: SocketAddr,
 }
 
@@ -40,11 +45,11 @@ impl Facts {
             None => Address::from(SocketAddr::new(self.ip(registry)?, self.bound.port())),
         };
         if address.is_unspecified() {
-            return Err(format!("nobody can dial {address}"));
+            return Err(format!("nobody can dial {address}; {SAY}"));
         }
         if address.is_loopback() && !near {
             return Err(format!(
-                "{address} reaches this machine only, and the registry is elsewhere"
+                "{address} reaches this machine only, and the registry is elsewhere; {SAY}"
             ));
         }
         Ok(address)
@@ -54,8 +59,14 @@ impl Facts {
         if !self.bound.ip().is_unspecified() {
             return Ok(self.bound.ip());
         }
-        if let Some(ip) = self.pod_ip {
-            return Ok(ip);
+        match &self.pod_ip {
+            PodIp::Ip(ip) => return Ok(*ip),
+            PodIp::NoIp(text) => {
+                return Err(format!(
+                    "the environment variable POD_IP is {text:?}, which is no IP address; correct it, unset it, or {SAY}"
+                ));
+            }
+            PodIp::Unset => {}
         }
         match registry {
             Whereabouts::Here => Ok(Ipv4Addr::LOCALHOST.into()),
@@ -65,7 +76,7 @@ impl Facts {
                 .flatten()
                 .chain([NOWHERE])
                 .find_map(source)
-                .ok_or_else(|| "no route to it".to_owned()),
+                .ok_or_else(|| format!("no route to it; {SAY}")),
         }
     }
 }
@@ -94,7 +105,7 @@ mod tests {
     fn facts(bound: &str) -> Facts {
         Facts {
             advertise: None,
-            pod_ip: None,
+            pod_ip: PodIp::Unset,
             bound: bound.parse().expect("an address"),
         }
     }
@@ -113,7 +124,7 @@ mod tests {
     fn the_first_that_is_known() {
         let told = Facts {
             advertise: Some("10.1.1.1:1".parse().expect("an address")),
-            pod_ip: Some([10, 2, 2, 2].into()),
+            pod_ip: PodIp::Ip([10, 2, 2, 2].into()),
             ..facts("0.0.0.0:80")
         };
         check(&told, &["10.9.9.9:2379"], Ok("10.1.1.1:1"));
@@ -133,6 +144,17 @@ mod tests {
             &["localhost:2379"],
             Ok("127.0.0.1:80"),
         );
+    }
+
+    #[test]
+    fn a_pod_ip_that_is_none_is_told_where_it_would_be_published() {
+        let wrong = |bound| Facts {
+            pod_ip: PodIp::NoIp("nonsense".to_owned()),
+            ..facts(bound)
+        };
+        let why = "variable POD_IP is \"nonsense\", which is no IP address";
+        check(&wrong("0.0.0.0:80"), &["127.0.0.1:2379"], Err(why));
+        check(&wrong("10.3.3.3:80"), &["10.9.9.9:2379"], Ok("10.3.3.3:80"));
     }
 
     #[test]

@@ -406,7 +406,8 @@ impl Builder {
             pod_ip: self
                 .environment
                 .as_ref()
-                .and_then(|environment| environment.pod_ip),
+                .map(|environment| environment.pod_ip.clone())
+                .unwrap_or_default(),
             bound: bound.map_err(|source| BuildError::Bind {
                 address: "the given listener".to_owned(),
                 source,

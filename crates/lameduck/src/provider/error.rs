@@ -37,7 +37,7 @@ pub enum BuildError {
     Advertise {
         /// For which registry.
         registry: String,
-        /// What is wrong.
+        /// What is wrong, and what to do.
         why: String,
     },
     /// Times that do not fit into each other.
@@ -100,10 +100,7 @@ impl fmt::Display for BuildError {
                 )
             }
             Self::Advertise { registry, why } => {
-                write!(
-                    f,
-                    "no address to publish in {registry}: {why}; say .advertise(\"host:port\")"
-                )
+                write!(f, "no address to publish in {registry}: {why}")
             }
             Self::Times { what, is, at_most } => write!(
                 f,

@@ -8,6 +8,7 @@ use lameduck::Provider;
 use lameduck::core::event::{Event, Phase};
 use lameduck::core::instance::State;
 use lameduck::core::registry::{Registry, Subscription, Update};
+use lameduck::env::{Environment, PodIp};
 use lameduck::health::ServingStatus;
 use lameduck::provider::{Builder, Problem};
 use lameduck_registry::direct::Direct;
@@ -246,6 +247,10 @@ async fn what_cannot_work_is_refused_before_it_starts() {
         let error = builder.build().expect_err("it cannot work");
         (error.exit_code(), error.to_string())
     };
+    let wrong_pod_ip = Environment {
+        pod_ip: PodIp::NoIp("nonsense".to_owned()),
+        in_cluster: false,
+    };
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("bound").to_string();
     for (builder, code, says) in [
@@ -272,6 +277,15 @@ async fn what_cannot_work_is_refused_before_it_starts() {
             builder().registry("etcd://192.0.2.1:2379"),
             2,
             ".advertise(",
+        ),
+        (
+            Provider::builder("orders")
+                .listen("0.0.0.0:0")
+                .registry("etcd://127.0.0.1:1")
+                .environment(wrong_pod_ip),
+            2,
+            "no address to publish in etcd://127.0.0.1:1: the environment variable POD_IP is \"nonsense\", \
+             which is no IP address; correct it, unset it, or say .advertise(\"host:port\")",
         ),
         (
             builder().registry("127.0.0.1:23790"),
