@@ -211,8 +211,21 @@ impl Schemes {
     ///
     /// Where the scheme is unknown (the message lists the known ones), or its back end refuses.
     pub fn connect(&self, target: &Target) -> Result<Arc<dyn Registry>, RegistryError> {
+        self.find(target)?(target)
+    }
+
+    /// Looks whether the scheme of `target` is known, and connects nothing.
+    ///
+    /// # Errors
+    ///
+    /// Where it is unknown: the message lists the known ones.
+    pub fn check(&self, target: &Target) -> Result<(), RegistryError> {
+        self.find(target).map(|_| ())
+    }
+
+    fn find(&self, target: &Target) -> Result<&Connect, RegistryError> {
         match self.table.get(target.scheme()) {
-            Some((_, connect)) => connect(target),
+            Some((_, connect)) => Ok(connect.as_ref()),
             None => {
                 let known: Vec<&str> = self.table.keys().map(String::as_str).collect();
                 let message = alloc::format!(
@@ -272,6 +285,7 @@ mod tests {
             error.message.contains("etdc") && error.message.contains("etcd"),
             "{error}"
         );
+        assert_eq!(schemes.check(&target), Err(error));
         let target = "etcd://h:1/orders".parse().expect("a target");
         assert_eq!(schemes.connect(&target).expect_err("away").message, "away");
     }

@@ -33,6 +33,8 @@ pub enum TargetError {
     NoService {
         /// The target as it was typed.
         target: String,
+        /// A query parameter of it that may have been meant for `key`.
+        instead: Option<String>,
     },
 }
 
@@ -41,10 +43,13 @@ impl fmt::Display for TargetError {
         match self {
             Self::Name(error) => error.fmt(f),
             Self::Registry(error) => error.fmt(f),
-            Self::NoService { target } => write!(
-                f,
-                "target {target:?} names no service; write {target}?key=SERVICE"
-            ),
+            Self::NoService { target, instead } => {
+                write!(f, "target {target:?} names no service")?;
+                if let Some(instead) = instead {
+                    write!(f, ": its query says {instead:?}, not \"key\"")?;
+                }
+                write!(f, "; write {}", with_key(target))
+            }
         }
     }
 }
@@ -75,6 +80,16 @@ impl From<RegistryError> for TargetError {
     fn from(error: RegistryError) -> Self {
         Self::Registry(error)
     }
+}
+
+/// The target with room for a service's name in its query.
+fn with_key(target: &str) -> String {
+    let target = target.split('#').next().unwrap_or_default();
+    let (rest, query) = target.split_once('?').unwrap_or((target, ""));
+    let empty = |pair: &&str| !["", "key", "key="].contains(pair);
+    let kept = query.split('&').filter(empty);
+    let query: Vec<&str> = kept.chain(["key=SERVICE"]).collect();
+    format!("{rest}?{}", query.join("&"))
 }
 
 /// A program's registry connections, directories, tombstones and retry budgets. Cheap to clone;
@@ -189,6 +204,7 @@ impl Hub {
     /// The directory for a target, shared by all channels to it.
     pub(crate) fn directory(&self, text: &str) -> Result<Arc<Directory>, TargetError> {
         let target: Target = text.parse()?;
+        self.handle.schemes.check(&target)?;
         let registry_key = registry_key(&target);
         let service = target.service().cloned();
         let subscribed = match &service {
@@ -198,6 +214,7 @@ impl Hub {
             None => {
                 return Err(TargetError::NoService {
                     target: text.to_owned(),
+                    instead: target.parameters().keys().next().cloned(),
                 });
             }
         };
@@ -519,6 +536,14 @@ mod tests {
         let error = hub.channel("test://h:1").expect_err("no service");
         assert!(matches!(error, TargetError::NoService { .. }), "{error}");
         assert!(error.to_string().contains("test://h:1?key="), "{error}");
+        let misspelt = hub.channel("test:///h:1?kye=a").expect_err("no service");
+        let says = "target \"test:///h:1?kye=a\" names no service: its query says \"kye\", not \"key\"; \
+                    write test:///h:1?kye=a&key=SERVICE";
+        assert_eq!(misspelt.to_string(), says);
+        assert_eq!(with_key("test:///h?key=#x"), "test:///h?key=SERVICE");
+        let unknown = hub.channel("dns:///x:80").expect_err("an unknown scheme");
+        let says = "no registry for scheme \"dns\"; known here: test";
+        assert_eq!(unknown.to_string(), says);
     }
 
     #[tokio::test(start_paused = true)]

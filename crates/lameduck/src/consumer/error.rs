@@ -20,7 +20,6 @@ use lameduck_core::name::Address;
 /// let may_have_run = failed.is_none_or(|failed| failed.proof == lameduck::core::failover::Proof::Unknown);
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct CallFailed {
     /// Where it was placed last; `None` where there was nowhere to place it.
     pub endpoint: Option<(Address, Incarnation)>,
@@ -96,6 +95,18 @@ impl fmt::Display for CallFailed {
             Some(Stop::Attempts) => write!(f, " (given up after {} attempts)", self.placed),
             Some(Stop::Budget) => f.write_str(" (not repeated: the retry budget is used up)"),
         }
+    }
+}
+
+/// Only what the words do not say: a status that is printed shows its message, which are these words,
+/// and then its source by `Debug`.
+impl fmt::Debug for CallFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallFailed")
+            .field("proof", &self.proof)
+            .field("stop", &self.stop)
+            .field("placed", &self.placed)
+            .finish_non_exhaustive()
     }
 }
 

@@ -81,10 +81,9 @@ impl fmt::Display for BuildError {
         match self {
             Self::Service(error) => error.fmt(f),
             Self::Listen(why) => write!(f, "{why}; say .listen(\"127.0.0.1:8080\")"),
-            Self::Bind { address, source } => write!(
-                f,
-                "cannot listen on {address}: {source}; choose another port, or stop who holds it"
-            ),
+            Self::Bind { address, source } => {
+                write!(f, "cannot listen on {address}: {source}{}", advice(source))
+            }
             Self::Registry { target, why } => write!(f, "registry {target:?}: {why}"),
             Self::FixedList(registry) => {
                 // What lacks nothing but the scheme is shown with it.
@@ -133,5 +132,52 @@ impl std::error::Error for BuildError {
 impl From<NameError> for BuildError {
     fn from(error: NameError) -> Self {
         Self::Service(error)
+    }
+}
+
+/// What to do where a port cannot be opened for this.
+fn advice(why: &io::Error) -> &'static str {
+    match why.kind() {
+        io::ErrorKind::AddrInUse => "; choose another port, or stop who holds it",
+        io::ErrorKind::AddrNotAvailable => {
+            "; listen on an address of this machine, or on 0.0.0.0 for all that it has"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "; choose a port from 1024 on, or give the process CAP_NET_BIND_SERVICE"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_helps_depends_on_what_the_system_refuses() {
+        let told = |kind: io::ErrorKind| {
+            let (address, source) = ("192.0.2.1:80".to_owned(), kind.into());
+            BuildError::Bind { address, source }.to_string()
+        };
+        for (kind, says) in [
+            (io::ErrorKind::AddrInUse, "choose another port, or stop"),
+            (
+                io::ErrorKind::AddrNotAvailable,
+                "an address of this machine",
+            ),
+            (io::ErrorKind::PermissionDenied, "a port from 1024 on"),
+        ] {
+            let text = told(kind);
+            assert!(
+                text.starts_with("cannot listen on 192.0.2.1:80: "),
+                "{text}"
+            );
+            assert!(text.contains(says), "{text}");
+            assert_eq!(
+                text.contains("another port"),
+                kind == io::ErrorKind::AddrInUse
+            );
+        }
+        assert!(!told(io::ErrorKind::OutOfMemory).contains(';'));
     }
 }

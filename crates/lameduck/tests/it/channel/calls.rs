@@ -264,6 +264,12 @@ async fn nowhere_to_go_says_why() {
         .expect_err("nobody");
     assert_eq!(status.code(), Code::DeadlineExceeded);
     assert!(status.message().contains("nothing listens"), "{status}");
+    let printed = status.to_string();
+    assert_eq!(printed.matches("nothing listens").count(), 1, "{printed}");
+    assert!(
+        printed.contains("CallFailed { proof: NeverLeft"),
+        "{printed}"
+    );
     let begun = Instant::now();
     let status = hello(&channel).await.expect_err("nobody");
     assert_eq!(status.code(), Code::Unavailable);
@@ -393,6 +399,9 @@ async fn a_target_that_cannot_be_followed_says_what_to_do() {
         refused("nowhere:///h:1?key=a").contains("etcd"),
         "the known ones are named"
     );
+    let unknown = refused("dns:///x:80");
+    let says = "no registry for scheme \"dns\"; known here: direct, discov, etcd, memory";
+    assert_eq!(unknown, says);
     assert!(refused("just-a-name").contains("port"));
     assert!(refused("https://h:443").contains("TLS"));
     assert!(refused("").len() > 10);

@@ -269,7 +269,7 @@ async fn what_cannot_work_is_refused_before_it_starts() {
         (
             Provider::builder("orders").listen(&address),
             12,
-            "cannot listen on",
+            "; choose another port, or stop who holds it",
         ),
         (builder().registry("gopher://127.0.0.1:1"), 2, "gopher"),
         (builder().floor(Duration::from_secs(30)), 2, "floor of 30s"),
