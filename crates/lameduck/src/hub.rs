@@ -36,6 +36,12 @@ pub enum TargetError {
         /// A query parameter of it that may have been meant for `key`.
         instead: Option<String>,
     },
+    /// A method was declared idempotent by something that is no path of a method, and so would never
+    /// match a call.
+    Method {
+        /// What was said.
+        path: String,
+    },
 }
 
 impl fmt::Display for TargetError {
@@ -50,6 +56,10 @@ impl fmt::Display for TargetError {
                 }
                 write!(f, "; write {}", with_key(target))
             }
+            Self::Method { path } => write!(
+                f,
+                "{path:?} is not the path of a method; write .idempotent(\"/package.Service/Method\")"
+            ),
         }
     }
 }
@@ -65,7 +75,7 @@ impl std::error::Error for TargetError {
         match self {
             Self::Name(error) => Some(error),
             Self::Registry(error) => Some(error),
-            Self::NoService { .. } => None,
+            Self::NoService { .. } | Self::Method { .. } => None,
         }
     }
 }

@@ -174,7 +174,8 @@ impl ChannelBuilder {
     /// Declares a method idempotent, by its path (`/greeter.v1.Greeter/Hello`): doing it twice is as
     /// good as doing it once, so a call that *may* have been processed may be placed once more,
     /// within the retry budget. Its answer is given to the application once the first message is
-    /// whole. Nothing is idempotent unless declared.
+    /// whole. Nothing is idempotent unless declared. What is no such path would never match, and is
+    /// refused by [`build`](Self::build).
     pub fn idempotent(mut self, path: impl Into<Box<str>>) -> Self {
         self.options.idempotent.insert(path.into());
         self
@@ -215,8 +216,15 @@ impl ChannelBuilder {
     /// The channel. Must be called within a tokio runtime, on which it runs.
     ///
     /// # Errors
-    /// [`TargetError`] where the target cannot be read, names no known registry or no service.
+    /// [`TargetError`] where the target cannot be read, names no known registry or no service, or what
+    /// is said to be idempotent is no method.
     pub fn build(self) -> Result<Channel, TargetError> {
+        let mut methods = self.options.idempotent.iter();
+        if let Some(wrong) = methods.find(|path| !is_method(path)) {
+            return Err(TargetError::Method {
+                path: wrong.to_string(),
+            });
+        }
         let directory = match &self.whither {
             Whither::Target(target) => self.hub.directory(target)?,
             Whither::Service(registry, service) => self.hub.directory_in(registry, service),
@@ -226,4 +234,13 @@ impl ChannelBuilder {
             options: Arc::new(self.options),
         })
     }
+}
+
+/// Whether requests can have this path: `/package.Service/Method`, perhaps below the path of an origin.
+fn is_method(path: &str) -> bool {
+    let Some(rest) = path.strip_prefix('/') else {
+        return false;
+    };
+    let odd = |c: char| c.is_whitespace() || c.is_control() || "?#".contains(c);
+    rest.contains('/') && !rest.split('/').any(str::is_empty) && !rest.contains(odd)
 }

@@ -406,3 +406,30 @@ async fn a_target_that_cannot_be_followed_says_what_to_do() {
     assert!(refused("https://h:443").contains("TLS"));
     assert!(refused("").len() > 10);
 }
+
+#[tokio::test]
+async fn what_is_no_method_is_not_idempotent() {
+    let build = |path: &str| {
+        let builder = Hub::new().channel_builder("127.0.0.1:1");
+        builder.idempotent(HELLO).idempotent(path).build()
+    };
+    for wrong in [
+        "Hello",
+        "",
+        "/",
+        "/Hello",
+        "greeter.v1.Greeter/Hello",
+        "/greeter.v1.Greeter/",
+        "//Hello",
+        "/greeter.v1.Greeter/Say Hello",
+        "http://h/greeter.v1.Greeter/Hello",
+    ] {
+        let error = build(wrong).expect_err("it never matches").to_string();
+        let says =
+            format!("{wrong:?} is not the path of a method; write .idempotent(\"/package.Service/");
+        assert!(error.starts_with(&says), "{error}");
+    }
+    for right in [HELLO, "/Greeter/Hello", "/v2/greeter.v1.Greeter/Hello"] {
+        build(right).expect("a path of a method");
+    }
+}
