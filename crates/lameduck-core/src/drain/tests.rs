@@ -114,6 +114,7 @@ impl World {
                 self.in_flight += 1;
             }
             "until" => self.until(rest.parse().expect("milliseconds")),
+            "asleep" => self.now = Timestamp::from_millis(rest.parse().expect("milliseconds")),
             "freeze" => self.freeze(rest.parse().expect("milliseconds")),
             "registry" => self.input(Input::Deregistered(want, Ok(()))),
             "registry-fails" => self.input(Input::Deregistered(want, Err("denied".to_owned()))),
@@ -293,6 +294,26 @@ fn what_was_frozen_past_its_budget_waits_for_nobody() {
             "30250: [stopped], done 10: stopped (sigterm) in 30250 ms: closing 500 ms, in flight \
              at the start 1, abandoned 0; a registration may be left until its lease ends: no \
              answer in time; connections had to be cut; hook db took too long and was left behind",
+        ],
+    );
+}
+
+#[test]
+fn what_was_frozen_past_its_budget_hears_first_what_happened_meanwhile() {
+    check(
+        "start; admit; term; until 500; listener; told; asleep 30000; idle; registry; until 30100; \
+         flushed; hook",
+        &[
+            SERVING,
+            "0: answer 1 true, stopping, [closing], unready, want closing, announce",
+            "100: go-away-existing 125",
+            "500: [draining], closelistener",
+            "500: goawayall",
+            "500: closegate, endwatches, awaitinflight",
+            "30000: want gone",
+            "30100: hook 0",
+            "30100: [stopped], done 0: stopped (sigterm) in 30100 ms: closing 500 ms, \
+             in flight at the start 1, abandoned 0",
         ],
     );
 }
