@@ -80,7 +80,8 @@ pub const SERVER_RESETS_MAX: usize = 1024;
 /// deadline meanwhile come with their resets in one read.
 pub const SERVER_GIVEN_UP_MAX: usize = 1024;
 /// Connections open at once; further ones wait in the kernel's queue. Far below usual
-/// descriptor limits (1,024 soft on old systems is raised by every service manager).
+/// descriptor limits (1,024 soft on old systems is raised by every service manager). A listener that
+/// closes takes what waits there, twice [`LISTEN_BACKLOG`] at most, beyond it: nobody else would.
 pub const CONNECTIONS_MAX: usize = 20_000;
 /// Pause after an accept that failed for want of descriptors or memory: the next one would fail too.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Command, Output};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -23,10 +24,27 @@ pub struct Behind {
     ends: [Ipv4Addr; 2],
 }
 
+/// Takes away what tests that were killed have left: their links go with their namespaces.
+fn sweep() {
+    let Ok(listed) = ip("netns list") else { return };
+    for line in String::from_utf8_lossy(&listed.stdout).lines() {
+        let name = line.split(' ').next().unwrap_or_default();
+        let owner = name
+            .strip_prefix("lameduck-")
+            .and_then(|rest| rest.split('-').next());
+        if owner.is_some_and(|pid| !std::path::Path::new("/proc").join(pid).exists()) {
+            // Somebody else may have been faster.
+            let _ = ip(&format!("netns del {name}"));
+        }
+    }
+}
+
 impl Behind {
     /// `None` where this process may not make one, and why; nothing is left of the attempt.
     fn make() -> Result<Self, String> {
         static MADE: AtomicU32 = AtomicU32::new(0);
+        static SWEPT: Once = Once::new();
+        SWEPT.call_once(sweep);
         let (process, number) = (std::process::id(), MADE.fetch_add(1, Relaxed));
         // The range for measurements between networks (RFC 2544), nobody's in particular: four
         // addresses for each link, two bits for a process's links, the rest for the process.
