@@ -40,7 +40,7 @@ pub enum Update {
         /// The registry's revision, 0 where it has none. One that goes back means another history.
         revision: u64,
     },
-    /// Changes since the last update.
+    /// Changes since the last update. Says nothing of whether all can be read.
     Delta {
         /// New and changed registrations.
         changed: Vec<Entry>,
@@ -49,7 +49,8 @@ pub enum Update {
         /// The registry's revision, 0 where it has none.
         revision: u64,
     },
-    /// The registry cannot be read now. What was told before still stands, only older.
+    /// The registry, or part of it, cannot be read now, until [`Live`](Self::Live) or
+    /// [`Reset`](Self::Reset). What was told before still stands, only older.
     Stale(RegistryError),
     /// It can be read again, and nothing else has changed.
     Live,

@@ -205,7 +205,6 @@ impl Directory {
             Update::Delta {
                 changed, removed, ..
             } => {
-                self.live(now);
                 for entry in changed {
                     self.upsert(now, entry);
                 }

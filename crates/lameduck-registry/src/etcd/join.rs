@@ -350,7 +350,10 @@ impl Join {
             .unwrap_or_default();
         let all_decided = self.begun || self.pending.is_empty();
         let stale = self.stale().cloned();
-        if listed && self.reset_due && all_decided {
+        // A whole list says that the registry can be read. While that holds for one side alone, its
+        // changes are told as such.
+        let half = self.begun && stale.is_some() && !mutant!("join/half-is-not-whole");
+        if listed && self.reset_due && all_decided && !half {
             self.begun = true;
             self.reset_due = false;
             self.told_stale = false;

@@ -273,6 +273,29 @@ fn an_error_makes_the_list_stale_and_nothing_else() {
 }
 
 #[test]
+fn a_list_of_one_side_is_not_the_whole_while_the_other_cannot_be_read() {
+    let mut world = World::begun();
+    let away = || error(ErrorClass::Retry);
+    let now = world.now;
+    world.join.shadows(now, News::Stale(away()));
+    world.join.records(now, News::Stale(away()));
+    world.drain();
+    let ours = || vec![(7, Some(instance(7, State::Serving)))];
+    // What it changes is told all the same; an end of the outage it is not.
+    world.list_records(6, ours());
+    world.list_shadows(6, vec![]);
+    assert_eq!(world.trace, ["stale: ", "ours", "reset: ours"]);
+    // The same where the other side goes on from where it was.
+    world.trace.clear();
+    world.join.shadows(now, News::Stale(away()));
+    world.join.records(now, News::Stale(away()));
+    world.list_records(7, vec![]);
+    world.join.shadows(now, News::Live);
+    world.drain();
+    assert_eq!(world.trace, ["stale: ours", "", "reset: "]);
+}
+
+#[test]
 fn keys_that_share_a_lease_or_have_none_are_told_apart() {
     let mut world = World::begun();
     for (number, lease) in [(1, 7), (2, 7), (3, 0), (4, 0), (7, 7)] {
