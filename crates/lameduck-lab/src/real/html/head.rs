@@ -111,8 +111,8 @@ fn settings(options: &Settings) -> String {
 fn words(page: &mut Page) {
     let version = env!("CARGO_PKG_VERSION");
     let text = format!(
-        "Lost is a call that ended with an error, more than a second after it was due, or with an item \
-         missing. A loss counts in the stage in which it came, whether or not anybody could have \
+        "Lost is a call that ended with an error, more than a second after it was due, with an item missing, or \
+         never. A loss counts in the stage in which it came, whether or not anybody could have \
          helped it; without excuse are those, of all stages, that neither a kill nor a freeze \
          explains. Latencies are those of answered unary calls, from the instant at which they were \
          due. Made by lameduck {version}."
@@ -130,8 +130,10 @@ fn tiles(page: &mut Page, report: &Report) {
                 .map(|rolls| Cell::count(rolls.lost()))
                 .into(),
         ),
-        ("lost without excuse", Cell::count(report.failed)),
-        ("unknown end", Cell::count(report.unknown)),
+        (
+            "lost without excuse",
+            Cell::count(report.failed + report.unknown),
+        ),
         ("started twice", Cell::count(report.started_twice)),
     ];
     for (name, tolls) in [
