@@ -147,7 +147,8 @@ impl World {
         let process = &mut self.processes[id];
         if process.alive && !process.is_serving() {
             self.oracle.harm(id, self.net.now, until);
-            process.paused_until = until;
+            // Frozen already, it goes on when the longer freeze is over.
+            process.paused_until = process.paused_until.max(until);
         }
         id
     }
