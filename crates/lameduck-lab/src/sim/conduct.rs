@@ -256,20 +256,20 @@ impl World {
             });
         }
         let life = report.life;
-        // Who was frozen past its end still takes its leave of the registry.
-        if report.problems.is_empty() || frozen && over {
+        let may_be_left = |one: &Problem| matches!(one, Problem::Registration(_));
+        if !report.problems.iter().any(may_be_left) {
             self.net.after(ARRIVED, Due::SeeLeft { life });
         }
     }
 
-    /// Who says that it has left without a problem is not registered any more.
+    /// Who does not say that its registration may be left is not registered any more.
     pub(super) fn see_left(&mut self, life: Life) {
         let registered = self.registry.registered();
         let left = registered.iter().any(|(_, record)| record.life == life);
         // Where leases get their whole time again, nobody can know when they end.
         let excused = self.scenario.loss_permille > 0 || self.scenario.keeps_leases();
         self.oracle.require(!left || excused, || {
-            format!("{life} has stopped without a problem and is registered")
+            format!("{life} has stopped, and is registered without having said so")
         });
     }
 
