@@ -165,12 +165,11 @@ impl World {
             return;
         }
         let caller = &self.callers[caller];
-        let says = |(of, state): &(Incarnation, State)| {
-            let boot = matches!(of, Incarnation::Life(of) if of.boot == life.boot);
-            boot && *state == State::Serving
-        };
+        let same = |of: &Incarnation| matches!(of, Incarnation::Life(of) if of.boot == life.boot);
+        let says = |(of, state): &(Incarnation, State)| same(of) && *state == State::Serving;
         let listed = caller.naive.listed().values().any(says);
-        let ready = caller.ready().contains(&Incarnation::Life(life));
+        // Under its earlier name for who heard nothing of the closing, and has not called since.
+        let ready = caller.ready().iter().any(same);
         self.oracle.require(ready || !listed, || {
             format!(
                 "caller {} has not seen that {life} serves again",
