@@ -292,11 +292,9 @@ impl Directory {
         if !right_service {
             return;
         }
+        let (address, known) = (endpoint.address.clone(), endpoint.incarnation);
         let incarnation = Incarnation::Life(life);
-        let Some(endpoint) = self.endpoints.get(&id) else {
-            return;
-        };
-        let is_late = match endpoint.incarnation {
+        let is_late = match known {
             Incarnation::Life(known) => known.boot == life.boot && known.epoch >= life.epoch,
             Incarnation::Lease(_) | Incarnation::Revision(_) | Incarnation::Unknown => false,
         };
@@ -304,7 +302,7 @@ impl Directory {
             return;
         }
         let twin = self
-            .endpoints_at(&endpoint.address)
+            .endpoints_at(&address)
             .find(|(other, twin)| *other != id && twin.incarnation == incarnation);
         if let Some((twin, _)) = twin {
             self.redirect(id, twin);
