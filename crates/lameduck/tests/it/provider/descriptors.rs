@@ -1,10 +1,12 @@
 //! A process that has no file descriptor left for another connection.
 
+use std::fs::File;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lameduck::core::event::Event;
 use lameduck::provider::Builder;
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use tokio::net::TcpStream;
 
@@ -12,8 +14,15 @@ use super::signals::Process;
 use crate::serve::start::{rest, say, within};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: test\r\n\r\n";
-/// Descriptors left for connections.
-const SPARE: u64 = 4;
+/// Connections with a request in flight.
+const WORKING: usize = 4;
+/// Descriptors left for connections. One more: the kernel takes a descriptor before it looks whether
+/// anybody waits, so that without one the pause begins before the last request works, or after it.
+const SPARE: usize = WORKING + 1;
+/// Descriptors have numbers below this.
+const LIMIT: i32 = 64;
+/// Descriptors with numbers beyond it, as a shell or a supervisor leaves them open.
+const INHERITED: usize = 8;
 /// Connections that want one, and find none.
 const WAITING: usize = 3;
 
@@ -28,14 +37,22 @@ pub fn watched(server: Builder) -> Builder {
     }))
 }
 
-/// From here on there are few descriptors left.
+/// From here on there are `SPARE` descriptors left, whatever numbers the others have: the limit is on
+/// numbers, and who started this process may have left it some beyond any limit. All are taken, and as
+/// many given back.
 pub fn limit() {
-    let open = std::fs::read_dir("/proc/self/fd").expect("a /proc").count();
-    // Reading the directory takes one of them.
-    let current = u64::try_from(open).expect("few") - 1 + SPARE;
+    let null = File::open("/dev/null").expect("there is one");
+    for _ in 0..INHERITED {
+        let high = fcntl_dupfd_cloexec(&null, LIMIT).expect("it is below the limit so far");
+        std::mem::forget(high);
+    }
     let maximum = getrlimit(Resource::Nofile).maximum;
-    let current = Some(current);
+    let current = Some(u64::try_from(LIMIT).expect("positive"));
     setrlimit(Resource::Nofile, Rlimit { current, maximum }).expect("a lower one is allowed");
+    let taken = std::iter::from_fn(|| null.try_clone().ok());
+    let mut taken: Vec<_> = taken.collect();
+    taken.truncate(taken.len().checked_sub(SPARE).expect("LIMIT is more"));
+    std::mem::forget((null, taken));
     println!("limited");
 }
 
@@ -52,17 +69,16 @@ async fn connect(address: SocketAddr, count: usize) -> Vec<TcpStream> {
 
 #[tokio::test]
 async fn c03_a_stop_without_a_free_descriptor_is_a_whole_stop() {
-    let spare = usize::try_from(SPARE).expect("few");
     let mut process = Process::start("short of descriptors");
     let address: SocketAddr = process.line("built ").await.parse().expect("an address");
     process.line("registry present").await;
     process.line("limited").await;
     // Idle connections use the descriptors up; it is said once, and again when some are free.
-    let idle = connect(address, spare + WAITING).await;
+    let idle = connect(address, SPARE + WAITING).await;
     process.line("listener paused").await;
     drop(idle);
     process.line("listener resumed").await;
-    let mut working = connect(address, spare).await;
+    let mut working = connect(address, WORKING).await;
     for socket in &mut working {
         say(socket, GET).await;
         process.line("working").await;
