@@ -7,5 +7,6 @@ mod greeter;
 mod provider;
 mod raw;
 mod serve;
+mod standing;
 mod texts;
 mod tonic_server;

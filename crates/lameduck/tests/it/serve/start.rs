@@ -11,8 +11,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// Longer than anything here may take; a test that reaches it has hung.
-pub const HANG: Duration = Duration::from_secs(10);
+/// Longer than anything here may take; a test that reaches it has hung. Below the budget of a stop, so
+/// that a stop which waits in vain has hung too.
+pub const HANG: Duration = Duration::from_secs(20);
 
 pub fn life() -> Life {
     Life::first(BootId::from_bits(0xfeed))
