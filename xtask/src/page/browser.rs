@@ -103,7 +103,8 @@ impl Browser {
     /// Opens a file and waits until it is loaded. Returns what it said and wanted meanwhile.
     pub fn open(&mut self, file: &Path) -> Result<Said, Failure> {
         self.said = Said::default();
-        let url = format!("file://{}", file.canonicalize()?.display());
+        // The browser says where it was in its own spelling, which has no blanks.
+        let url = format!("file://{}", file.canonicalize()?.display()).replace(' ', "%20");
         let mut opened = self.ask("Page.navigate", json!({"url": url}))?;
         if let Some(error) = opened["errorText"].as_str() {
             return Err(Failure(format!("{url}: {error}")));

@@ -70,10 +70,9 @@ fn the_manual_has_its_pages() {
 
 #[test]
 fn a_reader_that_has_gone_is_no_error() {
-    let command = format!("{} man | true", env!("CARGO_BIN_EXE_lameduck"));
-    let script = format!("set -o pipefail; {command}");
     let status = Command::new("bash")
-        .args(["-c", &script])
+        .args(["-c", "set -o pipefail; \"$0\" man | true"])
+        .arg(env!("CARGO_BIN_EXE_lameduck"))
         .status()
         .expect("there is a bash");
     assert!(status.success() || status.code() == Some(141), "{status}");

@@ -68,7 +68,7 @@ fn a_terminal_shows_a_row_for_each_server_and_then_the_table() {
         return;
     }
     let lab = "lab --registry none --rate 100 --servers 2 --rolls 1";
-    let terminal = Terminal::open(&format!("{LAMEDUCK} {lab}; echo ended with $?; cat"));
+    let terminal = Terminal::open(&format!("'{LAMEDUCK}' {lab}; echo ended with $?; cat"));
     let row = |screen: &str, server: u32, phase: &str| {
         let name = format!("server {server}");
         let mut lines = screen.lines().map(str::trim_start);
