@@ -116,17 +116,15 @@ impl Registrations {
             .collect()
     }
 
-    /// Waits until `want` is confirmed wherever the process may be listed. Waits without end for
-    /// closing (the publication tries on), but not for gone: an unreachable registry may never
-    /// answer, and its lease ends by itself.
+    /// Waits until `want` is confirmed in every registry. Waits without end for closing (the
+    /// publication tries on), but not for gone: an unreachable registry may never answer.
     ///
-    /// To be called before the want is told: what the process was listed in is looked up at once,
-    /// because a publication that gives its lease up does not call itself listed any more, however
-    /// the registry answers.
+    /// # Errors
+    /// The registries where the process was listed at some time and may be still: neither its own
+    /// clock nor a failing registry says that a lease has ended, since a registry without a leader
+    /// ends none, and gives each its whole time again once it has one.
     pub(super) fn reached(&self, want: Want) -> impl Future<Output = Result<(), String>> + use<> {
         let statuses = self.statuses.clone();
-        let mut listed = statuses.clone();
-        listed.retain(|status| status.borrow().registered);
         async move {
             let confirmed = confirmed(statuses.clone(), want);
             if want != Want::Gone {
@@ -136,7 +134,7 @@ impl Registrations {
             // A little less than the drain waits, so that the names are known.
             match tokio::time::timeout(REVOKE_MAX * 9 / 10, confirmed).await {
                 Ok(()) => Ok(()),
-                Err(_) => left_behind(&listed),
+                Err(_) => left_behind(&statuses),
             }
         }
     }
@@ -149,11 +147,11 @@ async fn confirmed(statuses: Vec<watch::Receiver<RegistrationStatus>>, want: Wan
     }
 }
 
-fn left_behind(listed: &[watch::Receiver<RegistrationStatus>]) -> Result<(), String> {
-    let left: Vec<String> = listed
+fn left_behind(statuses: &[watch::Receiver<RegistrationStatus>]) -> Result<(), String> {
+    let left: Vec<String> = statuses
         .iter()
         .map(|status| status.borrow())
-        .filter(|status| status.reached != Some(Want::Gone))
+        .filter(|status| status.was_registered && status.reached != Some(Want::Gone))
         .map(|status| match &status.error {
             Some(error) => format!("{}: {error}", status.registry),
             None => status.registry.clone(),
@@ -253,6 +251,30 @@ mod tests {
         }
         let silent = Some("no answer".to_owned());
         assert_eq!(*heard.lock().expect("no panic"), [None, silent, None]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_that_outlasts_the_lease_does_not_mean_that_nothing_is_left() {
+        let entry = |was_registered, reached, error: Option<&str>| {
+            let mut status = RegistrationStatus::new("etcd".to_owned(), address());
+            (status.was_registered, status.reached) = (was_registered, reached);
+            status.error = error.map(str::to_owned);
+            watch::Sender::new(status)
+        };
+        let silent = Some("no answer");
+        let senders = [
+            entry(true, Some(Want::Closing), silent),
+            entry(false, None, silent),
+            entry(true, Some(Want::Gone), None),
+        ];
+        let registrations = Registrations {
+            want: watch::Sender::new(None),
+            statuses: senders.iter().map(watch::Sender::subscribe).collect(),
+        };
+        let left = registrations.reached(Want::Gone).await;
+        assert_eq!(left, Err("etcd: no answer".to_owned()));
+        senders[0].send_modify(|status| status.reached = Some(Want::Gone));
+        assert_eq!(registrations.reached(Want::Gone).await, Ok(()));
     }
 
     #[test]
