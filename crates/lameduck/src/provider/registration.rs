@@ -9,7 +9,7 @@ use lameduck_core::drain::Problem;
 use lameduck_core::event::Event;
 use lameduck_core::limits::REVOKE_MAX;
 use lameduck_core::name::Address;
-use lameduck_core::registry::{Publication, PublicationStatus, Want};
+use lameduck_core::registry::{ErrorClass, Publication, PublicationStatus, Want};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -169,6 +169,7 @@ async fn keep(planned: Planned, mut wants: watch::Receiver<Option<Want>>, events
         mut publication,
         status,
     } = planned;
+    let mut hindrance = None;
     loop {
         let next = tokio::select! {
             biased;
@@ -184,13 +185,22 @@ async fn keep(planned: Planned, mut wants: watch::Receiver<Option<Want>>, events
                 status.send_modify(|status| status.want = Some(want));
             }
             Err(None) => {}
-            Ok(next) => take(&status, next, &events),
+            Ok(next) => take(&status, next, &mut hindrance, &events),
         }
     }
 }
 
-fn take(status: &watch::Sender<RegistrationStatus>, next: PublicationStatus, events: &Events) {
+/// Takes a publication's news. `hindrance` is of what kind the last error was: another wording of the
+/// same outage (a connection that breaks, then one that is refused) is not told again.
+fn take(
+    status: &watch::Sender<RegistrationStatus>,
+    next: PublicationStatus,
+    hindrance: &mut Option<ErrorClass>,
+    events: &Events,
+) {
     let (mut event, mut denied) = (None, None);
+    let class = next.error.as_ref().map(|error| error.class);
+    let another = std::mem::replace(hindrance, class) != class;
     status.send_if_modified(|status| {
         let before = status.clone();
         status.reached = next.reached;
@@ -200,7 +210,7 @@ fn take(status: &watch::Sender<RegistrationStatus>, next: PublicationStatus, eve
         status.metadata = next.metadata;
         status.error = next.error.map(|error| error.message);
         let changed = *status != before;
-        let news = status.reached != before.reached || status.error != before.error;
+        let news = status.reached != before.reached || another;
         event = status.event(&before).filter(|_| news);
         denied = (before.metadata && !status.metadata).then(|| Event::MetadataDenied {
             registry: status.registry.clone(),
@@ -218,14 +228,14 @@ mod tests {
 
     use super::*;
     use lameduck_core::instance::{BootId, Life};
-    use lameduck_core::registry::{ErrorClass, RegistryError};
+    use lameduck_core::registry::RegistryError;
 
     fn address() -> Address {
         "10.0.0.1:80".parse().expect("an address")
     }
 
     #[test]
-    fn a_registry_that_cannot_be_reached_any_more_is_no_confirmation() {
+    fn a_registry_that_cannot_be_reached_any_more_is_no_confirmation_and_said_once() {
         let heard: Arc<Mutex<Vec<Option<String>>>> = Arc::default();
         let ears = Arc::clone(&heard);
         let events = Events::new(vec![Arc::new(move |event: &Event| {
@@ -236,21 +246,29 @@ mod tests {
         let status = watch::Sender::new(RegistrationStatus::new("etcd".to_owned(), address()));
         let want = Some(Want::Closing);
         status.send_modify(|status| status.want = want);
-        let silent = || RegistryError {
-            class: ErrorClass::Retry,
-            message: "no answer".to_owned(),
+        let failed = |class, message: &str| {
+            let message = message.to_owned();
+            Some(RegistryError { class, message })
         };
-        for error in [None, Some(silent()), Some(silent()), None] {
+        let mut hindrance = None;
+        for error in [
+            None,
+            failed(ErrorClass::Retry, "no answer"),
+            failed(ErrorClass::Retry, "refused"),
+            failed(ErrorClass::Refused, "denied"),
+            None,
+        ] {
             let next = PublicationStatus {
                 reached: want,
                 registered: true,
                 metadata: true,
                 error,
             };
-            take(&status, next, &events);
+            take(&status, next, &mut hindrance, &events);
         }
-        let silent = Some("no answer".to_owned());
-        assert_eq!(*heard.lock().expect("no panic"), [None, silent, None]);
+        let said = |message: &str| Some(message.to_owned());
+        let expected = [None, said("no answer"), said("denied"), None];
+        assert_eq!(*heard.lock().expect("no panic"), expected);
     }
 
     #[tokio::test(start_paused = true)]
@@ -289,7 +307,8 @@ mod tests {
             life: Life::first(BootId::from_bits(1)),
             ready: true,
         };
-        let go = |want, reached, error: Option<&str>| {
+        let mut hindrance = None;
+        let mut go = |want, reached, error: Option<&str>| {
             status.send_modify(|status| status.want = Some(want));
             let next = PublicationStatus {
                 reached,
@@ -300,7 +319,7 @@ mod tests {
                     message: message.to_owned(),
                 }),
             };
-            take(&status, next, &events);
+            take(&status, next, &mut hindrance, &events);
         };
         go(present, None, Some("refused"));
         go(Want::Closing, Some(Want::Closing), None);
@@ -330,8 +349,9 @@ mod tests {
             metadata: false,
             error: None,
         };
+        let mut hindrance = None;
         for registered in [false, true, true] {
-            take(&status, next(registered), &events);
+            take(&status, next(registered), &mut hindrance, &events);
         }
         let registry = "etcd".to_owned();
         assert_eq!(
