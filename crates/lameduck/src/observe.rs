@@ -212,7 +212,7 @@ mod tests {
     use lameduck_core::instance::{BootId, Incarnation, Life};
     use lameduck_core::name::Address;
     use std::io::{self, Write};
-    use std::sync::Mutex;
+    use std::sync::{Mutex, OnceLock};
     use std::time::Duration;
 
     #[test]
@@ -245,7 +245,22 @@ mod tests {
         }
     }
 
+    /// Keeps two dispatchers for as long as the process lives. While there is one alone, the thread that
+    /// comes upon an event's place first decides for all whether it is logged, and the other tests'
+    /// threads have no subscriber.
+    fn keep_two_dispatchers() {
+        static KEPT: OnceLock<[tracing::Dispatch; 2]> = OnceLock::new();
+        let sink = || tracing_subscriber::fmt().with_writer(io::sink).finish();
+        KEPT.get_or_init(|| {
+            let kept = [(); 2].map(|()| tracing::Dispatch::new(sink()));
+            // What was decided so by now.
+            tracing::callsite::rebuild_interest_cache();
+            kept
+        });
+    }
+
     fn logged(event: &Event) -> String {
+        keep_two_dispatchers();
         let lines = Lines::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt()
