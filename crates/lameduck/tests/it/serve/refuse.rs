@@ -132,12 +132,12 @@ async fn calls(
         let sender = sender.clone();
         lanes.spawn(async move {
             for _ in 0..EACH {
-                let result = call(&sender, path).await;
+                let result = within(call(&sender, path)).await;
                 assert!(wanted(&result), "{result:?}");
             }
         });
     }
-    within(lanes.join_all()).await;
+    lanes.join_all().await;
 }
 
 #[tokio::test]
