@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
-use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -14,10 +13,13 @@ use http::Request;
 use lameduck::core::limits::CUT_FLUSH;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::task::yield_now;
+use tokio::time::Instant;
 
 use super::client::{Client, code};
 use super::start::{HANG, Running, head, life, rest, say, start, within};
 use crate::raw::{DATA, END_STREAM, RST_STREAM};
+use crate::standing::{Standing, TICK};
 
 const CANCEL: u32 = 8;
 const INTERNAL_ERROR: u32 = 2;
@@ -57,14 +59,21 @@ fn server() -> Running {
 }
 
 impl Running {
-    /// Cuts, and waits for the end, which must come soon.
+    /// Cuts, and waits for the end, for which the connections have [`CUT_FLUSH`] in two halves.
     async fn cut(self) {
         within(self.control.close_listener()).await;
-        let before = Instant::now();
+        let standing = Standing::begin();
+        let begun = Instant::now();
         self.control.cut();
+        for _ in 0..2 {
+            // They hear it, and what is due.
+            yield_now().await;
+            standing.advance(CUT_FLUSH / 2).await;
+        }
         within(self.gate.idle()).await;
         within(self.ended).await.expect("the server does not panic");
-        assert!(before.elapsed() < CUT_FLUSH * 5, "{:?}", before.elapsed());
+        assert_eq!(begun.elapsed(), CUT_FLUSH + 2 * TICK);
+        standing.end();
     }
 }
 
@@ -77,7 +86,7 @@ async fn open_streams_are_reset() {
     let working = client.get("/slow").await;
     within(async {
         while server.gate.in_flight().total < 2 {
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
     })
     .await;
