@@ -1,17 +1,20 @@
 //! How HTTP/2 connections are told to go.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
 use lameduck::core::limits::{FINAL_GOAWAY_MAX, HANDSHAKE_DRAINING_MAX, HTTP1_LINGER};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::Instant;
 
 use super::client::{Client, PING, PREFACE, SHUTDOWN_PING, last_stream};
 use super::start::{Running, head, rest, say, start, within};
 use crate::raw::{GOAWAY, LAST_STREAM_MAX, RST_STREAM};
+use crate::standing::{Standing, TICK};
 
 /// `/` answers at once, `/held` once it is let go, `/large` with a megabyte.
 struct Held {
@@ -43,10 +46,18 @@ impl Held {
     async fn in_flight(&self, count: u64) {
         within(async {
             while self.server.gate.in_flight().total != count {
-                tokio::task::yield_now().await;
+                yield_now().await;
             }
         })
         .await;
+    }
+
+    /// Tells every connection to go; they have heard it once this has had its turn.
+    async fn leave(&self, max: Duration) -> JoinHandle<()> {
+        let control = self.server.control.clone();
+        let told = tokio::spawn(async move { control.final_goaways(max).await });
+        yield_now().await;
+        told
     }
 }
 
@@ -59,7 +70,8 @@ async fn both_goaways_in_order_and_every_stream_before_the_final_one_is_served()
     held.in_flight(1).await;
     control.announce();
     within(control.close_listener()).await;
-    let told = tokio::spawn(async move { control.final_goaways(FINAL_GOAWAY_MAX).await });
+    let standing = Standing::begin();
+    let told = held.leave(FINAL_GOAWAY_MAX).await;
 
     let goaway = client.frame_of(GOAWAY).await;
     assert_eq!(last_stream(&goaway), LAST_STREAM_MAX);
@@ -77,6 +89,7 @@ async fn both_goaways_in_order_and_every_stream_before_the_final_one_is_served()
     let goaway = client.frame_of(GOAWAY).await;
     assert_eq!(last_stream(&goaway), second);
     within(told).await.expect("no panic");
+    standing.end();
     held.server.control.close_gate();
     // After the final one: not a word about it.
     let third = client.get("/").await;
@@ -94,17 +107,25 @@ async fn both_goaways_in_order_and_every_stream_before_the_final_one_is_served()
 #[tokio::test]
 async fn a_peer_that_never_answers_the_ping_is_bounded_and_loses_nothing() {
     let held = held();
-    let control = &held.server.control;
     let mut client = Client::connect(held.server.address).await;
     let first = client.get("/held").await;
     held.in_flight(1).await;
     let max = Duration::from_millis(150);
-    let before = Instant::now();
-    within(control.final_goaways(max)).await;
-    assert!(before.elapsed() >= max);
-    assert!(before.elapsed() < max * 4, "{:?}", before.elapsed());
+    let standing = Standing::begin();
+    let begun = Instant::now();
+    let told = held.leave(max).await;
     assert_eq!(last_stream(&client.frame_of(GOAWAY).await), LAST_STREAM_MAX);
-    assert_eq!(last_stream(&client.frame_of(GOAWAY).await), first);
+    client.frame_of(PING).await;
+    // Not before its time.
+    standing.advance(max - 2 * TICK).await;
+    let second = client.get("/").await;
+    assert_eq!(client.answer(second).await, b"hello");
+    assert!(!told.is_finished());
+    standing.advance(TICK).await;
+    assert_eq!(last_stream(&client.frame_of(GOAWAY).await), second);
+    within(told).await.expect("no panic");
+    assert_eq!(begun.elapsed(), max + TICK);
+    standing.end();
     // Late, it does no harm.
     client.pong().await;
     held.release.add_permits(1);
@@ -134,11 +155,11 @@ async fn half_a_frame_on_its_way_does_not_hide_the_answer_to_the_ping() {
         ])
         .await
         .expect("it reads");
-    let control = held.server.control.clone();
-    let told = tokio::spawn(async move { control.final_goaways(Duration::from_millis(50)).await });
+    let standing = Standing::begin();
+    let told = held.leave(FINAL_GOAWAY_MAX).await;
     client.frame_of(GOAWAY).await;
     client.frame_of(PING).await;
-    tokio::time::sleep(Duration::from_millis(60)).await;
+    standing.advance(FINAL_GOAWAY_MAX).await;
     client.socket.write_all(b"bcd").await.expect("it reads");
     assert_eq!(last_stream(&client.frame_of(GOAWAY).await), stream);
     within(told).await.expect("no panic");
@@ -163,7 +184,7 @@ async fn only_the_connections_that_existed_are_hinted() {
     drop(old);
     within(async {
         while held.server.control.connections().told > 0 {
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
     })
     .await;
@@ -178,18 +199,19 @@ async fn first_goaways_are_spread_over_the_pace() {
     for _ in 0..8 {
         clients.push(Client::connect(held.server.address).await);
     }
-    let before = Instant::now();
+    let standing = Standing::begin();
     // 256 steps, of which these connections have the first eight.
-    held.server
-        .control
-        .go_away_existing(Duration::from_millis(256 * 20));
-    let mut times = Vec::new();
-    for client in &mut clients {
-        client.frame_of(GOAWAY).await;
-        times.push(before.elapsed().as_millis());
+    let step = Duration::from_millis(20);
+    held.server.control.go_away_existing(256 * step);
+    while !clients.is_empty() {
+        // The one whose turn it is, and no other.
+        clients.remove(0).frame_of(GOAWAY).await;
+        for client in &mut clients {
+            client.send(PING, 0, 0, &[7; 8]).await;
+            assert_eq!(client.frame().await.expect("an answer").kind, PING);
+        }
+        standing.advance(step).await;
     }
-    assert!(times[7] >= 140, "{times:?}");
-    assert!(times[0] < times[7], "{times:?}");
 }
 
 #[tokio::test]
@@ -203,16 +225,18 @@ async fn who_says_nothing_or_half_a_preface_is_bounded() {
     }
     within(async {
         while held.server.control.connections().open < sockets.len() {
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
     })
     .await;
-    let before = Instant::now();
     within(held.server.control.close_listener()).await;
-    within(held.server.control.final_goaways(FINAL_GOAWAY_MAX)).await;
+    let standing = Standing::begin();
+    let begun = Instant::now();
+    let told = held.leave(FINAL_GOAWAY_MAX).await;
+    standing.advance(HANDSHAKE_DRAINING_MAX).await;
+    within(told).await.expect("no panic");
     held.server.end().await;
-    let most = HANDSHAKE_DRAINING_MAX + Duration::from_millis(500);
-    assert!(before.elapsed() < most, "{:?}", before.elapsed());
+    assert_eq!(begun.elapsed(), HANDSHAKE_DRAINING_MAX + TICK);
     for mut socket in sockets {
         // HTTP/2's own SETTINGS may have come; no answer has.
         let _ = rest(&mut socket).await;
@@ -231,12 +255,17 @@ async fn half_a_head_is_bounded_on_a_fresh_and_on_a_used_connection() {
     )
     .await;
     head(&mut used).await;
-    let before = Instant::now();
     within(held.server.control.close_listener()).await;
-    within(held.server.control.final_goaways(FINAL_GOAWAY_MAX)).await;
+    let standing = Standing::begin();
+    let begun = Instant::now();
+    let told = held.leave(FINAL_GOAWAY_MAX).await;
+    standing.advance(HTTP1_LINGER).await;
+    yield_now().await;
+    standing.advance(HANDSHAKE_DRAINING_MAX).await;
+    within(told).await.expect("no panic");
     held.server.end().await;
-    let most = HTTP1_LINGER + HANDSHAKE_DRAINING_MAX + Duration::from_millis(500);
-    assert!(before.elapsed() < most, "{:?}", before.elapsed());
+    let most = HTTP1_LINGER + HANDSHAKE_DRAINING_MAX;
+    assert_eq!(begun.elapsed(), most + 2 * TICK);
 }
 
 #[tokio::test]
@@ -248,19 +277,16 @@ async fn a_request_on_its_way_is_served_during_the_linger() {
     head(&mut socket).await;
     held.server.control.announce();
     within(held.server.control.close_listener()).await;
-    let control = held.server.control.clone();
-    let told = tokio::spawn(async move { control.final_goaways(FINAL_GOAWAY_MAX).await });
-    within(async {
-        while held.server.control.connections().told == 0 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    let standing = Standing::begin();
+    let told = held.leave(FINAL_GOAWAY_MAX).await;
+    assert_eq!(held.server.control.connections().told, 1);
     say(&mut socket, "GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
     let answers = String::from_utf8(rest(&mut socket).await.expect("FIN")).expect("ASCII");
     assert!(answers.contains("connection: close\r\n"), "{answers}");
     assert!(answers.ends_with("hello"), "{answers}");
+    drop(socket);
     within(told).await.expect("no panic");
+    standing.end();
     assert_eq!(held.server.gate.admitted(), 2);
     held.server.end().await;
 }
@@ -271,13 +297,14 @@ async fn a_preface_that_comes_after_the_leave_is_told_and_served() {
     let mut socket = held.server.connect().await;
     socket.write_all(&PREFACE[..1]).await.expect("it reads");
     within(held.server.control.close_listener()).await;
-    let control = held.server.control.clone();
-    let told = tokio::spawn(async move { control.final_goaways(FINAL_GOAWAY_MAX).await });
+    let standing = Standing::begin();
+    let told = held.leave(FINAL_GOAWAY_MAX).await;
     let mut client = Client::resume(socket, 1).await;
     let stream = client.get("/").await;
     assert_eq!(client.answer(stream).await, b"hello");
     client.pong().await;
     within(told).await.expect("no panic");
+    standing.end();
     client.rest().await;
     held.server.end().await;
 }
