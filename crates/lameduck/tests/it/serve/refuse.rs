@@ -1,18 +1,21 @@
 //! Refusals: what comes after the gate is closed, and what it must not harm.
 
 use std::error::Error;
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post};
 use bytes::Bytes;
 use http::Request;
-use lameduck::core::limits::REFUSE_READ_BYTES;
+use lameduck::core::limits::{REFUSE_READ_BYTES, REFUSE_READ_MAX};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use super::client::{Client, code};
 use super::start::{Running, head, life, rest, say, start, within};
 use crate::raw::{DATA, END_STREAM, RST_STREAM};
+use crate::standing::{Standing, TICK};
 
 const REFUSED_STREAM: u32 = 7;
 
@@ -38,6 +41,7 @@ async fn on_http2_by_reset_after_the_body_and_other_streams_go_on() {
     })
     .await;
     server.control.close_gate();
+    let _standing = Standing::begin();
     let bare = client.get("/").await;
     let reset = client.frame_of(RST_STREAM).await;
     assert_eq!((reset.stream, code(&reset)), (bare, REFUSED_STREAM));
@@ -58,6 +62,8 @@ async fn on_http2_a_body_without_end_is_bounded() {
     let server = server();
     server.control.close_gate();
     let mut client = Client::connect(server.address).await;
+    let standing = Standing::begin();
+    let begun = Instant::now();
     let stream = client.open("/read").await;
     let piece = vec![0; 16 << 10];
     for _ in 0..REFUSE_READ_BYTES / piece.len() {
@@ -65,10 +71,15 @@ async fn on_http2_a_body_without_end_is_bounded() {
     }
     let reset = client.frame_of(RST_STREAM).await;
     assert_eq!((reset.stream, code(&reset)), (stream, REFUSED_STREAM));
-    // By time, where it does not come by bytes.
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    // By time, where it does not come by bytes. What is refused after it says that it is being read.
     let stream = client.open("/read").await;
+    let bare = client.get("/").await;
+    assert_eq!(client.frame_of(RST_STREAM).await.stream, bare);
+    standing.advance(REFUSE_READ_MAX).await;
     let reset = client.frame_of(RST_STREAM).await;
     assert_eq!((reset.stream, code(&reset)), (stream, REFUSED_STREAM));
+    assert_eq!(begun.elapsed(), REFUSE_READ_MAX + TICK);
 }
 
 #[tokio::test]
@@ -76,6 +87,7 @@ async fn on_http1_by_503_that_an_uploading_client_reads_whole() {
     let server = server();
     server.control.announce();
     server.control.close_gate();
+    let _standing = Standing::begin();
     for size in [0, 64 << 10, 4 << 20] {
         let mut socket = server.connect().await;
         let request = format!("POST /read HTTP/1.1\r\nhost: a\r\ncontent-length: {size}\r\n\r\n");
