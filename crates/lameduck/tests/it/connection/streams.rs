@@ -14,6 +14,7 @@ use super::{dial, head, pair, unary, whole};
 use crate::raw::{
     DATA, HEADERS, LAST_STREAM_MAX, MAX_CONCURRENT_STREAMS, Peer, RST_STREAM, SETTINGS, listen,
 };
+use crate::standing::{Standing, TICK};
 
 #[tokio::test]
 async fn ready_only_after_the_peers_settings() {
@@ -298,14 +299,15 @@ async fn small_frames_of_a_slow_reader_or_for_nobody_do_not_cost_the_connection(
 #[tokio::test]
 async fn silence_counts_from_the_last_byte() {
     let (connection, mut peer, _listener) = pair(&[]).await;
+    let standing = Standing::begin();
     let quiet = connection.silence();
-    tokio::time::sleep(Duration::from_millis(20)).await;
-    assert!(connection.silence() >= quiet + Duration::from_millis(20));
+    let more = Duration::from_millis(20);
+    standing.advance(more).await;
+    assert_eq!(connection.silence(), quiet + more + TICK);
     let bytes = connection.state().bytes;
-    let waited = connection.silence();
     still_serves(&connection, &mut peer).await;
     assert!(connection.state().bytes > bytes);
-    assert!(connection.silence() < waited);
+    assert_eq!(connection.silence(), Duration::ZERO);
 }
 
 async fn still_serves(connection: &Connection, peer: &mut Peer) {
