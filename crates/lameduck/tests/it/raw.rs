@@ -74,6 +74,18 @@ pub async fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
+/// A port of loopback that nobody listens on, and that nobody else gets while the socket is kept. A server
+/// may bind it: once that has gone, nobody listens again.
+pub fn nowhere() -> (socket2::Socket, SocketAddr) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+    let socket = socket.expect("a socket");
+    socket.set_reuse_address(true).expect("a socket");
+    let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+    socket.bind(&any.into()).expect("a free port");
+    let address = socket.local_addr().expect("it is bound").as_socket();
+    (socket, address.expect("an IP address"))
+}
+
 impl Peer {
     /// Accepts and reads the client's preface. Says nothing yet.
     pub async fn accept(listener: &TcpListener) -> Self {

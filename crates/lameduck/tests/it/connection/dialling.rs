@@ -4,14 +4,22 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use lameduck::consumer::connection::{Connection, DialError, DialFailure, End};
+use lameduck::core::limits::DIAL_MAX;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
 
 use super::config;
-use crate::raw::{LAST_STREAM_MAX, Peer, listen};
+use crate::raw::{LAST_STREAM_MAX, Peer, listen, nowhere};
+use crate::serve::start::within;
+use crate::standing::{Standing, TICK};
 
 async fn failure(address: SocketAddr) -> DialError {
+    failure_by(DIAL_MAX, address).await
+}
+
+async fn failure_by(deadline: Duration, address: SocketAddr) -> DialError {
     let mut config = config();
-    config.deadline = Duration::from_millis(200);
+    config.deadline = deadline;
     let dialled = Connection::dial(address, &config).await;
     let error = dialled.expect_err("nobody serves there");
     assert_eq!(error.address, address);
@@ -21,24 +29,30 @@ async fn failure(address: SocketAddr) -> DialError {
 
 #[tokio::test]
 async fn nobody_listens() {
-    let (listener, address) = listen().await;
-    drop(listener);
+    let (_port, address) = nowhere();
     assert_eq!(failure(address).await.failure, DialFailure::Refused);
 }
 
 #[tokio::test]
 async fn accepted_by_the_kernel_and_silent() {
     let (_listener, address) = listen().await;
-    assert_eq!(failure(address).await.failure, DialFailure::Silent);
+    let error = failure_by(Duration::from_millis(200), address).await;
+    assert_eq!(error.failure, DialFailure::Silent);
 }
 
 #[tokio::test]
 async fn a_silent_peers_socket_is_not_kept() {
     let (listener, address) = listen().await;
-    let (error, mut peer) = tokio::join!(failure(address), Peer::accept(&listener));
+    let standing = Standing::begin();
+    let begun = Instant::now();
+    let dialled = tokio::spawn(failure(address));
+    let mut peer = Peer::accept(&listener).await;
+    standing.advance(DIAL_MAX).await;
+    let error = within(dialled).await.expect("no panic");
     assert_eq!(error.failure, DialFailure::Silent);
     // Its end is what this waits for.
     peer.rest().await;
+    assert_eq!(begun.elapsed(), DIAL_MAX + TICK);
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::start::{life, rest, start, within};
+use crate::raw::nowhere;
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 const CLOSE: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
@@ -27,14 +28,15 @@ async fn waiting(address: std::net::SocketAddr) -> TcpStream {
 #[tokio::test]
 async fn c14_what_waits_in_the_accept_queue_is_served() {
     const WAITING: usize = 200;
+    let (_port, address) = nowhere();
     let server = Server::builder()
         .gate(Gate::new())
         .life(life())
-        .listener(bind("127.0.0.1:0".parse().expect("an address")).expect("a free port"))
+        .listener(bind(address).expect("a free port"))
         .router(hello())
         .build()
         .expect("all is given");
-    let (control, address) = (server.control(), server.local_addr());
+    let control = server.control();
     let mut sockets = Vec::new();
     for _ in 0..WAITING {
         sockets.push(waiting(address).await);
@@ -66,15 +68,15 @@ async fn what_is_missing_is_named() {
         .err()
         .expect("no listener");
     assert!(error.to_string().contains(".listener(..)"), "{error}");
-    let listener = bind("[::1]:0".parse().expect("an address")).expect("a free port");
-    let taken = listener.local_addr().expect("bound");
+    let (_port, address) = nowhere();
+    let listener = bind(address).expect("a free port");
     let error = Server::builder()
         .listener(listener)
         .build()
         .err()
         .expect("no life");
     assert!(error.to_string().contains(".life(..)"), "{error}");
-    let again = bind(taken);
+    let again = bind(address);
     assert!(
         again.is_ok(),
         "the failed build gave the port back: {again:?}"

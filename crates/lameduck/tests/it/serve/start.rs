@@ -11,6 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
+use crate::raw::nowhere;
+
 /// Longer than anything here may take; a test that reaches it has hung. Below the budget of a stop, so
 /// that a stop which waits in vain has hung too.
 pub const HANG: Duration = Duration::from_secs(20);
@@ -25,15 +27,18 @@ pub struct Running {
     pub control: Control,
     pub address: SocketAddr,
     pub ended: JoinHandle<()>,
+    /// Keeps its port from others once it is closed.
+    _port: socket2::Socket,
 }
 
 pub fn start(router: Router) -> Running {
     let gate = Gate::new();
+    let (port, address) = nowhere();
     let server = Server::builder()
         .gate(gate.clone())
         .life(life())
         .services(vec!["greeter".to_owned()])
-        .listener(bind("127.0.0.1:0".parse().expect("an address")).expect("a free port"))
+        .listener(bind(address).expect("a free port"))
         .router(router)
         .build()
         .expect("all is given");
@@ -42,6 +47,7 @@ pub fn start(router: Router) -> Running {
         control: server.control(),
         address: server.local_addr(),
         ended: tokio::spawn(server.run()),
+        _port: port,
     }
 }
 
