@@ -13,6 +13,7 @@ use lameduck_core::time::Timestamp;
 use super::picks::View;
 use super::plan::Plan;
 use super::record::{CallId, Kind, Line, Place, Record};
+use super::stalls::{self, Stall, Whose};
 
 /// Whose file a line is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +43,8 @@ pub enum End {
     Failed {
         /// When.
         at: Timestamp,
+        /// Whether the error is that its time was over, and not that anybody refused it or cut it.
+        timed_out: bool,
     },
 }
 
@@ -51,7 +54,7 @@ impl End {
     pub const fn at(self) -> Option<Timestamp> {
         match self {
             Self::Open => None,
-            Self::Answered { at, .. } | Self::Failed { at } => Some(at),
+            Self::Answered { at, .. } | Self::Failed { at, .. } => Some(at),
         }
     }
 }
@@ -136,12 +139,19 @@ pub struct Ledger {
     pub failed_at: BTreeMap<u16, u64>,
     /// Calls that have ended well, and calls that have not, so far.
     pub ended: (u64, u64),
+    /// When the machine, or one process of the run, stood still, in no order.
+    pub stalls: Vec<Stall>,
 }
 
 impl Ledger {
     /// Takes the next line of a file. Lines of one file come in their order; where callers know
     /// endpoints by address alone, a server's lines must come before the callers' that follow them.
     pub fn take(&mut self, source: Source, line: Line) {
+        if let Record::Stalled { late } = line.record {
+            let whose = Whose::Child(source);
+            self.stalls.push(Stall::new(whose, line.at, late));
+            return;
+        }
         match source {
             Source::Server(server) => self.take_server(server, line),
             Source::Caller(caller) => self.take_caller(caller, line),
@@ -151,6 +161,14 @@ impl Ledger {
     /// All calls that anybody wrote about.
     pub fn calls(&self) -> impl Iterator<Item = (CallId, &Call)> {
         (0..self.calls.len()).flat_map(|caller| self.calls_of(caller as u16, 0, u32::MAX))
+    }
+
+    /// What anybody wrote about the call `id`.
+    #[must_use]
+    pub fn call_of(&self, id: CallId) -> Option<&Call> {
+        self.calls
+            .get(usize::from(id.caller))?
+            .get(id.number as usize)
     }
 
     /// All calls that `plan` wants sent in `from..to`, and that anybody wrote about.
@@ -279,7 +297,10 @@ impl Ledger {
             Record::Answered { id, life, items } => {
                 self.ended(id, End::Answered { at, life, items });
             }
-            Record::Failed { id, .. } => self.ended(id, End::Failed { at }),
+            Record::Failed { id, error } => {
+                let timed_out = stalls::is_timeout(&error);
+                self.ended(id, End::Failed { at, timed_out });
+            }
             Record::Picked { id, place, .. } => self.picked(caller, id, place, at),
             Record::Replaced { proven: true, .. } => self.retried.proven += 1,
             Record::Replaced { .. } => self.retried.unproven += 1,

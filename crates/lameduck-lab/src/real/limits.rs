@@ -13,6 +13,13 @@ pub const RATE_MAX: u32 = 100_000;
 pub const SENT_WITHIN: Duration = Duration::from_millis(100);
 /// Hundredths of each second's calls that must be sent, for the run to be valid.
 pub const SENT_PERCENT: u64 = 99;
+/// A thread that only sleeps and wakes up this much too late has met a machine that stands still. Less
+/// is what any machine does now and then, and is nothing against the 0.3 s that the longest stream has
+/// to spare.
+pub const STALL_MIN: Duration = Duration::from_millis(20);
+/// A late call is put down to stalls where they took at least one part in so many of the time that it
+/// had to spare. Not all of it: the system wakes a thread that only sleeps before those that work.
+pub const STALL_SHARE: u32 = 2;
 /// Hundredths of the drains that must have had a call in flight at their signal.
 pub const BUSY_DRAINS_PERCENT: usize = 90;
 /// Each caller must have sent a life something in this time before its signal.

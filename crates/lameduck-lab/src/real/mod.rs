@@ -34,6 +34,7 @@ pub mod sentinel;
 pub mod sequence;
 pub mod spec;
 pub mod stages;
+pub mod stalls;
 pub mod story;
 #[cfg(test)]
 mod synthetic;

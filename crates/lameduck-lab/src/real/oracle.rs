@@ -320,7 +320,7 @@ pub fn was_in_flight(call: &Call, life: Life, instant: Timestamp) -> bool {
 
 /// Whether a call that failed was last placed at the killed life, before its caller could know.
 fn is_victim(call: &Call, kill: &Kill) -> bool {
-    let End::Failed { at } = call.end else {
+    let End::Failed { at, .. } = call.end else {
         return false;
     };
     let last = call.picked.or(call.starts.last().map(|(life, _)| *life));

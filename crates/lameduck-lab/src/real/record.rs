@@ -6,6 +6,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
+use std::time::Duration;
 
 use lameduck_core::event::Tier;
 use lameduck_core::instance::Life;
@@ -172,6 +173,11 @@ pub enum Record {
         /// The first call of its plan that it did not send.
         next: u32,
     },
+    /// A thread of this process that only sleeps woke up just now, and late.
+    Stalled {
+        /// By how much.
+        late: Duration,
+    },
     /// Anything else worth reading.
     Note(String),
 }
@@ -234,6 +240,7 @@ impl fmt::Display for Line {
             }
             Record::Lifted { place } => write!(f, "L {}", Put(*place)),
             Record::Stopped { next } => write!(f, "E {next}"),
+            Record::Stalled { late } => write!(f, "J {}", late.as_nanos()),
             Record::Note(text) => write!(f, "N {}", one_line(text)),
         }
     }
@@ -316,6 +323,9 @@ fn caller_record(letter: &str, fields: &mut Fields<'_>) -> Option<Record> {
         },
         "E" => Record::Stopped {
             next: fields.take()?,
+        },
+        "J" => Record::Stalled {
+            late: Duration::from_nanos(fields.take()?),
         },
         "N" => Record::Note(fields.text()),
         _ => return None,
@@ -515,6 +525,9 @@ mod tests {
                 .prop_map(|(place, source)| Record::Closing { place, source }),
             any_place().prop_map(|place| Record::Lifted { place }),
             any::<u32>().prop_map(|next| Record::Stopped { next }),
+            any::<u64>().prop_map(|late| Record::Stalled {
+                late: Duration::from_nanos(late)
+            }),
             "[ -~]{0,30}".prop_map(Record::Note),
         ]
     }

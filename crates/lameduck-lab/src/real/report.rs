@@ -11,6 +11,7 @@ use super::plan::Plan;
 use super::record::CallId;
 use super::sabotage::Sabotage;
 use super::stages::{StageReport, stages};
+use super::stalls::stalled;
 use super::validity::{reasons, sentences};
 use super::windows::{Windows, windows};
 
@@ -150,8 +151,11 @@ impl Report {
             .iter()
             .map(|drain| windows(ledger, plan, drain))
             .collect();
-        let invalid = reasons(ledger, plan, history, &windows);
+        let mut invalid = reasons(ledger, plan, history, &windows);
         problems.extend(anonymous(&verdict));
+        if problems.is_empty() {
+            invalid.extend(stalled(ledger, plan, history, &verdict));
+        }
         Self {
             options: options.into(),
             calls: verdict.calls,
@@ -263,8 +267,10 @@ pub fn millis(duration: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Record;
-    use super::super::synthetic::Synthetic;
+    use super::super::ledger::Source;
+    use super::super::limits::DEADLINE;
+    use super::super::record::{Kind, Record};
+    use super::super::synthetic::{Synthetic, life};
     use super::*;
 
     fn report(run: &Synthetic) -> Report {
@@ -293,6 +299,32 @@ mod tests {
         assert_eq!(report(&run).ending(), Ending::Lost);
         run.remove(|record| matches!(record, Record::Started { .. }));
         assert_eq!(report(&run).ending(), Ending::Invalid);
+    }
+
+    #[test]
+    fn what_is_late_while_the_machine_stands_still_proves_nothing() {
+        let late = Duration::from_millis(900);
+        let mut run = Synthetic::clean(1);
+        let id = run.a_call(Kind::Put, Duration::from_millis(300));
+        let due = run.plan.call(id).due;
+        let is_answer =
+            |record: &Record| matches!(record, Record::Answered { id: of, .. } if *of == id);
+        run.record(is_answer).at = due + DEADLINE + late;
+        assert_eq!(report(&run).ending(), Ending::Lost);
+        let at = due + late;
+        run.add(Source::Caller(id.caller), at, Record::Stalled { late });
+        let excused = report(&run);
+        assert_eq!(excused.ending(), Ending::Invalid);
+        assert!(excused.invalid[0].contains("900 ms in caller 0"));
+        run.add(
+            Source::Server(0),
+            at,
+            Record::Started {
+                id,
+                life: life(1, 0),
+            },
+        );
+        assert_eq!(report(&run).ending(), Ending::Lost);
     }
 
     #[test]

@@ -287,8 +287,9 @@ impl<'a> Lab<'a> {
 
     fn judge(&mut self, sentinel: Sentinel) -> Result<Outcome, LabError> {
         let problems = std::mem::take(&mut self.problems);
+        let (jitter, stalls) = sentinel.finish();
+        self.books.ledger.stalls.extend(stalls);
         let ledger = &self.books.ledger;
-        let jitter = sentinel.finish();
         let mut report = Report::new(
             &self.options,
             ledger,

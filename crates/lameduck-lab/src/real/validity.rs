@@ -9,6 +9,7 @@ use super::ledger::Ledger;
 use super::limits::{BUSY_DRAINS_PERCENT, DEADLINE, SENT_PERCENT, SENT_WITHIN, USED_WITHIN};
 use super::oracle::{Drain, History};
 use super::plan::Plan;
+use super::stalls::Stall;
 use super::windows::Windows;
 
 /// Why a run is invalid.
@@ -40,6 +41,13 @@ pub enum Reason {
         server: u16,
         /// Which life of it.
         life: Life,
+    },
+    /// All that is wrong is that calls were too late, and somebody stood still meanwhile.
+    Stalled {
+        /// How many calls.
+        lost: usize,
+        /// The longest of these stalls.
+        longest: Stall,
     },
 }
 
@@ -83,6 +91,13 @@ impl fmt::Display for Reason {
                  first caller {caller} to server {server} (life {life})",
                 USED_WITHIN.as_millis()
             ),
+            Self::Stalled { lost, longest } => write!(
+                f,
+                "nothing is wrong but that {lost} calls were too late while the machine stood still: \
+                 a thread that only sleeps was late by {} ms {}",
+                longest.length().as_millis(),
+                longest.whose
+            ),
         }
     }
 }
@@ -92,7 +107,7 @@ impl fmt::Display for Reason {
 pub fn sentences(reasons: &[Reason]) -> Vec<String> {
     let is_late = reasons
         .iter()
-        .any(|reason| matches!(reason, Reason::Schedule { .. }));
+        .any(|reason| matches!(reason, Reason::Schedule { .. } | Reason::Stalled { .. }));
     let advice = if is_late { "" } else { "; raise --rate" };
     let sentences = reasons.iter().map(|reason| format!("{reason}{advice}"));
     sentences.collect()
@@ -134,21 +149,28 @@ pub fn reasons(
 }
 
 fn late(ledger: &Ledger, plan: &Plan, history: &History) -> Option<Reason> {
-    let all = history.stopped.saturating_since(plan.start()).as_secs();
-    let late: Vec<Second> = late_seconds(ledger, plan, all).collect();
+    let run = history.stopped.saturating_since(plan.start());
+    let late: Vec<Second> = late_seconds(ledger, plan, run).collect();
     let share = |second: &Second| second.sent * 100 / second.due.max(1);
     let worst = *late.iter().min_by_key(|second| share(second))?;
     let seconds = late.len() as u64;
     Some(Reason::Schedule {
         seconds,
-        all,
+        all: whole(run),
         worst,
     })
 }
 
-fn late_seconds(ledger: &Ledger, plan: &Plan, all: u64) -> impl Iterator<Item = Second> {
-    (0..all).filter_map(move |second| {
-        let from = plan.start() + Duration::from_secs(second);
+/// How many seconds `run` has; one that has but begun is one.
+const fn whole(run: Duration) -> u64 {
+    run.as_secs() + (run.subsec_nanos() > 0) as u64
+}
+
+/// The last one ends with the run, and so may have a part of the one before.
+fn late_seconds(ledger: &Ledger, plan: &Plan, run: Duration) -> impl Iterator<Item = Second> {
+    let last = run.saturating_sub(Duration::from_secs(1));
+    (0..whole(run)).filter_map(move |second| {
+        let from = plan.start() + Duration::from_secs(second).min(last);
         let to = from + Duration::from_secs(1);
         let due = plan.count_due(from, to);
         let intents = ledger
@@ -180,9 +202,11 @@ fn unused(ledger: &Ledger, plan: &Plan, drain: &Drain) -> impl Iterator<Item = u
 #[cfg(test)]
 mod tests {
     use super::super::record::{CallId, Record};
+    use super::super::stalls::Whose;
     use super::super::synthetic::{SIGNAL, Synthetic, life, ms};
     use super::super::windows::windows;
     use super::*;
+    use lameduck_core::time::Timestamp;
 
     fn check(plant: impl FnOnce(&mut Synthetic), expected: &[Reason]) {
         let mut run = Synthetic::clean(1);
@@ -226,6 +250,33 @@ mod tests {
                 },
             }],
         );
+    }
+
+    /// The callers stop at some instant, and not when a second is full.
+    #[test]
+    fn the_last_second_is_measured_as_well() {
+        let cut = |late: bool| {
+            move |run: &mut Synthetic| {
+                run.history.stopped = run.at(ms(2_900));
+                let lines = run.lines.iter_mut().map(|(_, line)| line);
+                let intents = lines.filter(|line| matches!(line.record, Record::Intent { .. }));
+                for line in intents.skip(1_110).take(if late { 8 } else { 0 }) {
+                    line.at += SENT_WITHIN;
+                }
+            }
+        };
+        check(cut(false), &[]);
+        let worst = Second {
+            second: 2,
+            sent: 392,
+            due: 400,
+        };
+        let reason = Reason::Schedule {
+            seconds: 1,
+            all: 3,
+            worst,
+        };
+        check(cut(true), &[reason]);
     }
 
     #[test]
@@ -279,6 +330,14 @@ mod tests {
         let raise = |reasons: &[Reason]| sentences(reasons).concat().matches("raise").count();
         assert_eq!(raise(std::slice::from_ref(&idle)), 1);
         assert_eq!(raise(&[late.clone(), idle]), 0);
+        let longest = Stall::new(Whose::Machine, Timestamp::from_nanos(400_000_000), ms(300));
+        let stalled = Reason::Stalled { lost: 2, longest };
+        let said = sentences(std::slice::from_ref(&stalled)).concat();
+        assert!(
+            said.contains("2 calls") && said.contains("300 ms in the lab"),
+            "{said}"
+        );
+        assert_eq!(raise(&[stalled]), 0);
         let said = sentences(&[late]).concat();
         assert!(
             said.contains("38 of 40 seconds, least in second 3: 10 of 400"),

@@ -19,6 +19,7 @@ use super::super::record::{CallId, Kind, Record};
 use super::super::sabotage::Sabotage;
 use super::super::sequence::{Claim, Fault, Sequence};
 use super::super::spec::CallerSpec;
+use super::super::stalls::NO_END;
 use super::line::Line;
 use super::observe::{self, CALL};
 use super::recorder::Recorder;
@@ -42,6 +43,7 @@ pub(super) async fn run(
     mut words: UnboundedReceiver<Word>,
 ) -> Result<u8, ChildError> {
     let recorder = Recorder::open(&spec.ledger)?;
+    recorder.watch()?;
     let client = client(&spec, &recorder)?;
     let Some(Word::Start(start)) = words.recv().await else {
         return Ok(0);
@@ -148,7 +150,7 @@ async fn call(mut client: Client, recorder: Recorder, id: CallId, planned: Plann
             Err(error) => failed(id, format!("answered by a life that is none: {error}")),
         },
         Ok(Err(error)) => failed(id, error),
-        Err(_) => failed(id, "no end after its deadline".to_owned()),
+        Err(_) => failed(id, NO_END.to_owned()),
     };
     recorder.write(end);
 }

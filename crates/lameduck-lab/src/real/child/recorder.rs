@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::record::Record;
+use super::super::sentinel;
 use super::super::writer::Writer;
 
 /// Writes records, or ends the process: a child that cannot keep its ledger must not go on.
@@ -17,6 +18,12 @@ impl Recorder {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let writer = Arc::new(Writer::open(path)?);
         Ok(Self { writer })
+    }
+
+    /// Writes down from now on when a thread of this process that only sleeps wakes up late.
+    pub(super) fn watch(&self) -> io::Result<()> {
+        let recorder = self.clone();
+        sentinel::watch(move |late| recorder.write(Record::Stalled { late }))
     }
 
     /// Returns once the record is with the kernel.

@@ -21,6 +21,7 @@ pub(super) async fn run(
     mut words: UnboundedReceiver<Word>,
 ) -> Result<u8, ChildError> {
     let recorder = Recorder::open(&spec.ledger)?;
+    recorder.watch()?;
     tokio::select! {
         code = serve(&spec, recorder) => code,
         _ = words.recv() => Ok(0),
