@@ -10,6 +10,7 @@ use lameduck_core::name::Target;
 use lameduck_core::rng::Rng;
 use lameduck_core::time::Timestamp;
 use lameduck_registry::etcd;
+use lameduck_registry::etcd::ports;
 use rustix::process::Signal;
 
 use super::books::Books;
@@ -22,7 +23,6 @@ use super::ledger::Source;
 use super::limits::{REACH_MAX, TICK};
 use super::options::{Options, Registry};
 use super::plan::Plan;
-use super::ports;
 use super::process::Process;
 use super::spec::{CallerSpec, ChildSpec, Role, SERVICE, ServerSpec};
 

@@ -23,7 +23,6 @@ pub mod options;
 pub mod oracle;
 pub mod picks;
 pub mod plan;
-pub mod ports;
 pub mod process;
 pub mod progress;
 pub mod record;

@@ -1,9 +1,10 @@
 //! etcd: a registry in go-zero's layout, the thin client beneath it, a development server that
-//! speaks its API, and a real one as a child process for tests.
+//! speaks its API, and a real one as a child process for tests, on ports of its own.
 
 mod client;
 mod join;
 mod keys;
+pub mod ports;
 pub mod process;
 mod publication;
 mod registry;

@@ -5,10 +5,14 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use lameduck_core::rng::Rng;
+
+use super::ports;
 
 /// From the start of the process to its first answer. Elections of a single member take about a
 /// second; a loaded machine a few.
@@ -197,10 +201,11 @@ impl Drop for Process {
     }
 }
 
+/// Two that stay free where it is away for a while and then comes back.
 fn free_ports() -> io::Result<(SocketAddr, SocketAddr)> {
-    let first = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let second = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok((first.local_addr()?, second.local_addr()?))
+    let seed = getrandom::u64().map_err(io::Error::other)?;
+    let found = ports::free(2, &mut Rng::from_seed(seed))?;
+    Ok((found[0], found[1]))
 }
 
 fn launch(
@@ -211,7 +216,14 @@ fn launch(
 ) -> io::Result<(Child, u32)> {
     let log = directory.join("log");
     let (client_url, peer_url) = (format!("http://{client}"), format!("http://{peer}"));
-    let mut guard = Command::new("sh")
+    let mut command = Command::new("sh");
+    // Its settings are those given here, not what the environment has for another one.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ETCD_") {
+            command.env_remove(name);
+        }
+    }
+    let mut guard = command
         .args(["-c", GUARD, "sh"])
         .arg(&log)
         .arg("--data-dir")

@@ -248,11 +248,11 @@ mod tests {
     use lameduck_core::event::{Event, Tier};
     use lameduck_core::name::{Address, Target};
     use lameduck_core::rng::Rng;
+    use lameduck_registry::etcd::ports;
     use lameduck_registry::etcd::server::DevServer;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     use super::super::super::flavour::Flavour;
-    use super::super::super::ports;
     use super::super::forgetful;
     use super::*;
     use crate::pb;
