@@ -250,8 +250,11 @@ mod tests {
 
     #[tokio::test]
     async fn b5_one_dead_host_of_two_is_no_failure() {
-        let (dead, gone) = listener().await;
-        drop(dead);
+        // Bound and not listening: refused, and nobody else's.
+        let dead = tokio::net::TcpSocket::new_v4().expect("a socket");
+        let any = "127.0.0.1:0".parse().expect("an address");
+        dead.bind(any).expect("a port");
+        let gone: Address = dead.local_addr().expect("bound").into();
         let (_alive, address) = listener().await;
         let hosts = [gone, address.clone()];
         let (host, _, authority, _) = dial_any(&hosts, 0).await.expect("the second answers");

@@ -180,7 +180,8 @@ impl Draw {
             10 | 11 => Ask::Delete(self.delete()),
             12..=15 => Ask::Txn(self.txn(2)),
             16 => Ask::Grant(pb::LeaseGrantRequest {
-                ttl: 100,
+                // Longer than the slowest disk takes for all the rest.
+                ttl: 100_000,
                 id: 1 + self.number(4),
             }),
             17 => Ask::Revoke(pb::LeaseRevokeRequest { id: self.number(5) }),

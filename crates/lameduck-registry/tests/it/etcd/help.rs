@@ -17,7 +17,7 @@ use lameduck_registry::etcd::{Client, Etcd};
 use tokio::time::timeout;
 
 /// The longest that anything here is waited for, far beyond what it takes.
-const WAIT_MAX: Duration = Duration::from_secs(40);
+pub const WAIT_MAX: Duration = Duration::from_secs(40);
 
 /// Runs a test, a function of a registry's address, on a real etcd and on the development server.
 macro_rules! on_both {
@@ -58,6 +58,8 @@ pub fn etcdctl(address: SocketAddr, arguments: &[&str]) -> String {
     let output = Command::new("etcdctl")
         .env("ETCDCTL_API", "3")
         .arg(format!("--endpoints={address}"))
+        // Its own limits of a few seconds are not what is tested.
+        .args(["--dial-timeout=60s", "--command-timeout=60s"])
         .args(arguments)
         .output()
         .expect("etcdctl runs");
