@@ -44,6 +44,9 @@ const NEEDS: &[Need] = &[
 /// While this file exists and refuses, Debian's packages start no service when they are installed.
 const START_POLICY: &str = "/usr/sbin/policy-rc.d";
 
+/// Somebody else may be installing, and a download may fail.
+const PATIENT: [&str; 4] = ["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=5"];
+
 /// Installs what is missing where this process may, and returns what is missing still.
 pub fn provide() -> Vec<&'static Need> {
     let wanted: Vec<&Need> = missing();
@@ -98,13 +101,15 @@ fn install(packages: &[&str]) -> Outcome {
     if apt_get(&install).is_ok() {
         return Ok(());
     }
-    apt_get(&["update"])?;
+    // A mirror that is being renewed is whole a moment later.
+    apt_get(&["update"]).or_else(|_| apt_get(&["update"]))?;
     apt_get(&install)
 }
 
 fn apt_get(arguments: &[&str]) -> Outcome {
     let mut command = Command::new("apt-get");
     command
+        .args(PATIENT)
         .args(arguments)
         .env("DEBIAN_FRONTEND", "noninteractive")
         .stdin(Stdio::null());
