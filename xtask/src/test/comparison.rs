@@ -60,6 +60,17 @@ pub fn judge(target: &Path, output: &str) -> Result<Shown, Failure> {
     })
 }
 
+/// Why columns of a run are invalid, each with its name.
+pub fn invalid(run: &Value) -> Vec<String> {
+    let others = OTHERS.map(|name| (name, &run["compare"][name]));
+    let columns = std::iter::once(("lameduck", run)).chain(others);
+    let reasons = columns.flat_map(|(name, column)| {
+        let reasons = list(column, "invalid").iter().filter_map(Value::as_str);
+        reasons.map(move |why| format!("{name}: {why}"))
+    });
+    reasons.collect()
+}
+
 /// Our own column: nothing lost but what a kill or a freeze takes by right, and every call accounted for.
 fn own(run: &Value) -> Vec<String> {
     let mut faults = Vec::new();

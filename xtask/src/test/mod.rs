@@ -6,7 +6,7 @@ mod stages;
 
 use crate::metadata::Workspace;
 use crate::report::Report;
-use crate::shell::{Failure, Outcome};
+use crate::shell::{self, Failure, Outcome};
 use stages::{STAGES, Stage};
 
 /// Tells tests which needs are not there (names joined by commas): a test that has such a need prints
@@ -46,6 +46,7 @@ fn run_stage(report: &mut Report, stage: &Stage, workspace: &Workspace, without:
     let mut tally = stages::Tally::default();
     report.step(&stage.name, || {
         let mut command = stage.command(workspace)?;
+        shell::forget_settings(&mut command);
         if std::env::var_os(SEED.0).is_none() {
             command.env(SEED.0, SEED.1);
         }

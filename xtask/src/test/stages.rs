@@ -2,15 +2,15 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use super::comparison::{self, Shown};
 use crate::metadata::Workspace;
-use crate::shell::{self, Failure};
+use crate::shell::{self, Failure, Printed};
 
 /// One stage: what it runs, and how that must end.
 #[derive(Clone)]
@@ -122,9 +122,11 @@ const LAB: &str = "release/lameduck";
 const LOST: i32 = 20;
 /// Exit code of a lab whose run proves nothing: the machine could not keep the schedule.
 const INVALID: i32 = 21;
-/// A run that proves nothing is repeated up to so many runs in all: one in a hundred is a passing
-/// disturbance, three in a row are a machine that is too small.
-const RUNS_MAX: u32 = 3;
+/// A run that proves nothing is repeated until so much time has passed since the first one began: what
+/// disturbs a machine may do so for minutes, and one that is too small is told.
+const REPEATED_MAX: Duration = Duration::from_secs(600);
+/// For what a stage has printed to be read once it has ended.
+const OUTPUT_MAX: Duration = Duration::from_secs(10);
 
 /// A lab that breaks one rule on purpose: it must lose calls for it, and be valid.
 const fn broken(name: &'static str, arguments: &'static [&'static str]) -> Stage {
@@ -254,14 +256,25 @@ impl fmt::Display for Tally {
 /// Runs a stage to its end or its limit, with its output on ours. A run that says of itself that it
 /// proves nothing, since the machine was busy with something else, is run again.
 pub fn run(command: &mut Command, stage: &Stage, target: &Path) -> Result<Tally, Failure> {
-    let mut runs = 1;
+    run_within(command, stage, target, REPEATED_MAX)
+}
+
+/// The same; the last run begins no later than `repeated_max` after the first.
+fn run_within(
+    command: &mut Command,
+    stage: &Stage,
+    target: &Path,
+    repeated_max: Duration,
+) -> Result<Tally, Failure> {
+    let begun = Instant::now();
     loop {
         let once = run_once(command, stage, target)?;
-        if !once.proves_nothing || runs == RUNS_MAX {
-            return once.outcome;
+        match once.outcome {
+            Err(why) if once.proves_nothing && begun.elapsed() < repeated_max => {
+                eprintln!("this run proves nothing: {why}; once more");
+            }
+            outcome => return outcome,
         }
-        eprintln!("this run proves nothing: once more");
-        runs += 1;
     }
 }
 
@@ -280,7 +293,8 @@ fn run_once(command: &mut Command, stage: &Stage, target: &Path) -> Result<Once,
     if status.code() != Some(stage.exit_code) {
         let separator = if tally == Tally::default() { "" } else { "; " };
         let expected = stage.exit_code;
-        let why = format!("`{shown}`: {status}, expected {expected}{separator}{tally}");
+        let because = reasons(&output);
+        let why = format!("`{shown}`: {status}, expected {expected}{separator}{tally}{because}");
         return Ok(Once {
             proves_nothing: status.code() == Some(INVALID),
             outcome: Err(Failure(why)),
@@ -294,13 +308,22 @@ fn run_once(command: &mut Command, stage: &Stage, target: &Path) -> Result<Once,
     let proves_nothing = shows == Shown::Nothing;
     let outcome = match shows {
         Shown::Holds => Ok(tally),
-        Shown::Nothing => because("a column beside ours is invalid"),
+        Shown::Nothing => Err(Failure(format!("`{shown}`{}", reasons(&output)))),
         Shown::Faults(faults) => because(&faults.join("; ")),
     };
     Ok(Once {
         proves_nothing,
         outcome,
     })
+}
+
+/// Why a lab's run proves nothing, as its table or its JSON says.
+fn reasons(output: &str) -> String {
+    let said = output.lines().filter(|line| line.starts_with("invalid: "));
+    let said = said.map(str::to_owned);
+    let run: Option<Value> = serde_json::from_str(output).ok();
+    let listed = run.iter().flat_map(comparison::invalid);
+    said.chain(listed).map(|why| format!("; {why}")).collect()
 }
 
 /// Runs a stage's command, and gives its end and what it printed.
@@ -310,23 +333,14 @@ fn run_to_end(command: &mut Command, stage: &Stage) -> Result<(ExitStatus, Strin
     let mut child =
         started.map_err(|error| Failure(format!("`{shown}` could not be started: {error}")))?;
     let output = child.stdout.take().expect("its standard output is piped");
-    let reader = thread::spawn(move || {
-        let mut text = String::new();
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            println!("{line}");
-            text.push_str(&line);
-            text.push('\n');
-        }
-        text
-    });
+    let printed = Printed::of(output, true);
     let Some(status) = shell::wait(&mut child, Duration::from_secs(60 * stage.minutes_max))? else {
         let minutes = stage.minutes_max;
         return Err(Failure(format!(
             "`{shown}` did not end within {minutes} min"
         )));
     };
-    let output = reader.join().expect("the reader only reads");
-    Ok((status, output))
+    Ok((status, printed.finish(OUTPUT_MAX)))
 }
 
 #[cfg(test)]
@@ -343,7 +357,8 @@ mod tests {
 
     fn check(script: &str, stage: &Stage) -> Result<Tally, String> {
         let mut command = Command::new("sh");
-        run(command.args(["-c", script]), stage, Path::new(""))
+        let command = command.args(["-c", script]);
+        run_within(command, stage, Path::new(""), Duration::ZERO)
             .map_err(|failure| failure.to_string())
     }
 
@@ -357,18 +372,25 @@ mod tests {
     }
 
     #[test]
-    fn run_that_proves_nothing_is_repeated() {
-        let runs = tempfile();
-        let script = format!("echo x >> {runs}; test $(wc -l < {runs}) -ge 3 || exit 21");
-        assert_eq!(check(&script, &shell_stage(0)), Ok(Tally::default()));
-        let why = check("exit 21", &shell_stage(0)).expect_err("it never proves anything");
-        assert!(why.ends_with("exit status: 21, expected 0"), "{why}");
+    fn run_that_proves_nothing_is_repeated_until_its_time_is_over() {
+        let runs = std::env::temp_dir().join(format!("xtask runs {}", std::process::id()));
+        let mut command = Command::new("sh");
+        let script = "echo x >>\"$0\"; test \"$(wc -l <\"$0\")\" -ge 5 || exit 21";
+        command.args(["-c", script]).arg(&runs);
+        let long = Duration::from_secs(600);
+        let tally = run_within(&mut command, &shell_stage(0), Path::new(""), long);
+        assert_eq!(tally.expect("the fifth run proves it"), Tally::default());
         std::fs::remove_file(runs).expect("it was written");
+        let why = check("echo 'invalid: too busy'; exit 21", &shell_stage(0));
+        let why = why.expect_err("it proves nothing, and there is no time");
+        let expected = "exit status: 21, expected 0; invalid: too busy";
+        assert!(why.ends_with(expected), "{why}");
     }
 
-    fn tempfile() -> String {
-        let file = std::env::temp_dir().join(format!("xtask-runs-{}", std::process::id()));
-        file.display().to_string()
+    #[test]
+    fn reasons_of_all_columns_are_told() {
+        let columns = r#"{"invalid":["a"],"compare":{"tonic":{"invalid":["b"]},"tonic_hardened":{"invalid":[]}}}"#;
+        assert_eq!(reasons(columns), "; lameduck: a; tonic: b");
     }
 
     #[test]
