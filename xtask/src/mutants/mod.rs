@@ -29,11 +29,7 @@ pub fn run(arguments: &[String]) -> Outcome {
     let homes: BTreeSet<&str> = rules.iter().map(|rule| rule.home.as_str()).collect();
     let programs = Programs::build(&homes)?;
     // A judge that objects while every rule is on proves nothing.
-    if let Verdict::Noticed(why) = programs.simulator("")? {
-        return Err(Failure(format!(
-            "the simulator objects with every rule on: {why}"
-        )));
-    }
+    programs.simulator_is_sound()?;
     let judged = judge_all(&programs, rules)?;
     report(&judged)
 }
