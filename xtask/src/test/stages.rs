@@ -84,7 +84,7 @@ pub const STAGES: &[Stage] = &[
             "3",
         ],
         exit_code: 0,
-        minutes_max: 5,
+        minutes_max: 10,
     },
     Stage {
         name: Cow::Borrowed("its report holds in a browser"),

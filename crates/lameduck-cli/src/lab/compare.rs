@@ -67,8 +67,19 @@ pub fn compare(own: &Report, others: &Compare) -> String {
         columns.map(|column| column.valid.to_string()),
     );
     problems(&mut out, columns);
+    repeated(&mut out, columns);
     out.push_str("lost = idempotent + others, in the stage in which they were lost; times in ms\n");
     out
+}
+
+/// Which columns were made again, since a run of them had proved nothing.
+fn repeated(out: &mut String, columns: [&Report; 3]) {
+    for (flavour, column) in FLAVOURS.iter().zip(columns) {
+        for why in &column.repeated {
+            writeln!(out, "{}: made again: {why}", flavour.as_str())
+                .expect("writing to a String cannot fail");
+        }
+    }
 }
 
 /// What is wrong with a column, the first few of each.

@@ -232,6 +232,7 @@ mod tests {
             valid: true,
             jitter_ms: Jitter::default(),
             invalid: Vec::new(),
+            repeated: Vec::new(),
             problems: Vec::new(),
             elapsed_ms: 1.0,
             compare: None,

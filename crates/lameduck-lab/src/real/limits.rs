@@ -33,6 +33,9 @@ pub const STREAM: (Duration, Duration) = (Duration::from_millis(100), Duration::
 pub const STREAM_GAP: Duration = Duration::from_millis(20);
 /// Calls that a rule broken on purpose must cost, or the control controls nothing.
 pub const SABOTAGE_COST: u64 = 20;
+/// How often a comparison repeats a column whose run proves nothing. The other columns stand, so that
+/// one moment in which the machine is busy does not cost all; a machine that is too small is told.
+pub const COLUMN_REPEATED_MAX: usize = 3;
 /// Stories of lost calls that a report tells; the rest is counted.
 pub const STORIES_MAX: usize = 5;
 /// Calls sent later than this after a kill have no right to be lost by it: the kernel resets a killed

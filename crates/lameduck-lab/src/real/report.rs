@@ -47,6 +47,8 @@ pub struct Report {
     pub jitter_ms: Jitter,
     /// Why it is invalid.
     pub invalid: Vec<String>,
+    /// Why runs before this one were invalid, one sentence each: a comparison repeats such a column.
+    pub repeated: Vec<String>,
     /// What must not have been, beside the counts: broken rules, servers that did not leave.
     pub problems: Vec<String>,
     /// How long it took.
@@ -171,6 +173,7 @@ impl Report {
             valid: invalid.is_empty(),
             jitter_ms,
             invalid: sentences(&invalid),
+            repeated: Vec::new(),
             problems,
             elapsed_ms: millis(history.stopped.saturating_since(plan.start())),
             compare: None,
