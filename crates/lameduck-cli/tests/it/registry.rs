@@ -66,9 +66,9 @@ fn check_signal(name: &str) {
         told.contains("for development") && told.contains("loopback"),
         "{told}"
     );
-    // Ends in whatever way: connections are closed.
+    // Ends in whatever way: connections are closed. Whether the port is free cannot be asked: whoever
+    // wants one may have it by now.
     let _ = client.read_to_end(&mut Vec::new());
-    assert!(TcpStream::connect(&started.address).is_err());
 }
 
 #[test]
