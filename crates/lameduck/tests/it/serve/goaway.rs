@@ -160,6 +160,8 @@ async fn half_a_frame_on_its_way_does_not_hide_the_answer_to_the_ping() {
     client.frame_of(GOAWAY).await;
     client.frame_of(PING).await;
     standing.advance(FINAL_GOAWAY_MAX).await;
+    // The answer is given while the frame is half there.
+    yield_now().await;
     client.socket.write_all(b"bcd").await.expect("it reads");
     assert_eq!(last_stream(&client.frame_of(GOAWAY).await), stream);
     within(told).await.expect("no panic");
@@ -233,7 +235,10 @@ async fn who_says_nothing_or_half_a_preface_is_bounded() {
     let standing = Standing::begin();
     let begun = Instant::now();
     let told = held.leave(FINAL_GOAWAY_MAX).await;
-    standing.advance(HANDSHAKE_DRAINING_MAX).await;
+    standing.advance(HANDSHAKE_DRAINING_MAX - 2 * TICK).await;
+    yield_now().await;
+    assert_eq!(held.server.control.connections().open, sockets.len());
+    standing.advance(TICK).await;
     within(told).await.expect("no panic");
     held.server.end().await;
     assert_eq!(begun.elapsed(), HANDSHAKE_DRAINING_MAX + TICK);
@@ -261,6 +266,7 @@ async fn half_a_head_is_bounded_on_a_fresh_and_on_a_used_connection() {
     let told = held.leave(FINAL_GOAWAY_MAX).await;
     standing.advance(HTTP1_LINGER).await;
     yield_now().await;
+    assert_eq!(held.server.control.connections().open, 2);
     standing.advance(HANDSHAKE_DRAINING_MAX).await;
     within(told).await.expect("no panic");
     held.server.end().await;
@@ -280,6 +286,9 @@ async fn a_request_on_its_way_is_served_during_the_linger() {
     let standing = Standing::begin();
     let told = held.leave(FINAL_GOAWAY_MAX).await;
     assert_eq!(held.server.control.connections().told, 1);
+    // Just before its end.
+    standing.advance(HTTP1_LINGER - 2 * TICK).await;
+    yield_now().await;
     say(&mut socket, "GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
     let answers = String::from_utf8(rest(&mut socket).await.expect("FIN")).expect("ASCII");
     assert!(answers.contains("connection: close\r\n"), "{answers}");
@@ -299,6 +308,9 @@ async fn a_preface_that_comes_after_the_leave_is_told_and_served() {
     within(held.server.control.close_listener()).await;
     let standing = Standing::begin();
     let told = held.leave(FINAL_GOAWAY_MAX).await;
+    // Just before its bound.
+    standing.advance(HANDSHAKE_DRAINING_MAX - 2 * TICK).await;
+    yield_now().await;
     let mut client = Client::resume(socket, 1).await;
     let stream = client.get("/").await;
     assert_eq!(client.answer(stream).await, b"hello");

@@ -7,9 +7,10 @@ use axum::Router;
 use axum::routing::{get, post};
 use bytes::Bytes;
 use http::Request;
-use lameduck::core::limits::{REFUSE_READ_BYTES, REFUSE_READ_MAX};
+use lameduck::core::limits::{LINGER_MAX, REFUSE_READ_BYTES, REFUSE_READ_MAX};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use super::client::{Client, code};
@@ -36,18 +37,22 @@ async fn on_http2_by_reset_after_the_body_and_other_streams_go_on() {
     client.data(admitted, b"he", 0).await;
     within(async {
         while server.gate.admitted() == 0 {
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
     })
     .await;
     server.control.close_gate();
-    let _standing = Standing::begin();
+    let standing = Standing::begin();
     let bare = client.get("/").await;
     let reset = client.frame_of(RST_STREAM).await;
     assert_eq!((reset.stream, code(&reset)), (bare, REFUSED_STREAM));
     // With a body to come: not before it has come.
     let with_body = client.open("/read").await;
     client.data(with_body, b"more", 0).await;
+    // What is refused after it says that it is being read.
+    let bare = client.get("/").await;
+    assert_eq!(client.frame_of(RST_STREAM).await.stream, bare);
+    standing.advance(REFUSE_READ_MAX - 2 * TICK).await;
     client.data(admitted, b"llo", END_STREAM).await;
     let data = client.frame_of(DATA).await;
     assert_eq!((data.stream, &data.payload[..]), (admitted, &b"hello"[..]));
@@ -72,7 +77,7 @@ async fn on_http2_a_body_without_end_is_bounded() {
     let reset = client.frame_of(RST_STREAM).await;
     assert_eq!((reset.stream, code(&reset)), (stream, REFUSED_STREAM));
     assert_eq!(begun.elapsed(), Duration::ZERO);
-    // By time, where it does not come by bytes. What is refused after it says that it is being read.
+    // By time, where it does not come by bytes.
     let stream = client.open("/read").await;
     let bare = client.get("/").await;
     assert_eq!(client.frame_of(RST_STREAM).await.stream, bare);
@@ -87,15 +92,19 @@ async fn on_http1_by_503_that_an_uploading_client_reads_whole() {
     let server = server();
     server.control.announce();
     server.control.close_gate();
-    let _standing = Standing::begin();
+    let standing = Standing::begin();
     for size in [0, 64 << 10, 4 << 20] {
         let mut socket = server.connect().await;
         let request = format!("POST /read HTTP/1.1\r\nhost: a\r\ncontent-length: {size}\r\n\r\n");
         say(&mut socket, &request).await;
-        socket
-            .write_all(&vec![b'x'; size])
-            .await
-            .expect("the server reads on");
+        let upload = vec![b'x'; size];
+        let (first, second) = upload.split_at(size / 2);
+        socket.write_all(first).await.expect("the server reads on");
+        within(socket.readable()).await.expect("it answers at once");
+        // Just before it reads no longer.
+        standing.advance(LINGER_MAX - 2 * TICK).await;
+        yield_now().await;
+        socket.write_all(second).await.expect("the server reads on");
         let answer = head(&mut socket).await;
         assert!(answer.starts_with("http/1.1 503 "), "{answer}");
         for mark in ["lameduck-refused", "lameduck-closing"] {
@@ -127,7 +136,7 @@ async fn call(sender: &Sender, path: &'static str) -> Result<http::StatusCode, h
     let (answer, mut body) = sender.clone().ready().await?.send_request(request, false)?;
     // A server that has answered by now takes no more: the answer counts.
     let _ = body.send_data(Bytes::from_static(&[0; 64]), false);
-    tokio::task::yield_now().await;
+    yield_now().await;
     let _ = body.send_data(Bytes::new(), true);
     answer.await.map(|head| head.status())
 }
