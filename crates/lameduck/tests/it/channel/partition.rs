@@ -150,7 +150,8 @@ async fn a_caller_cut_off_from_its_registry_loses_no_call() {
     let joiner = server("joiner", &etcds.near).await;
     assert!(leaver.handle.stop("a test").await);
     let report = timeout(LONG, leaver.run).await.expect("in time");
-    assert_eq!(report.expect("no panic").exit_code(), 0);
+    let report = report.expect("no panic");
+    assert_eq!(report.abandoned, 0, "{report}");
     load.go_on(50).await;
     assert_eq!(joiner.facts.started(), 0);
 
@@ -160,7 +161,10 @@ async fn a_caller_cut_off_from_its_registry_loses_no_call() {
     let gone = Incarnation::Life(leaver.handle.life());
     let is_its =
         |event: &Event| matches!(event, Event::Closing { incarnation, .. } if *incarnation == gone);
-    assert_eq!((log.closings(), log.count(is_its)), (1, 1));
+    // By its health and then by its own word, where the first GOAWAY was faster than an answer.
+    let closings = log.closings();
+    assert!(closings > 0, "it was heard");
+    assert_eq!(log.count(is_its), closings, "and nobody else");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

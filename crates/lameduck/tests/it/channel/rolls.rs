@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use lameduck::core::instance::Incarnation;
 use lameduck::core::registry::Registry;
-use lameduck::provider::{DrainReport, Handle};
+use lameduck::env::Environment;
+use lameduck::provider::{DrainReport, Handle, Problem};
 use lameduck::{Hub, Provider};
 use lameduck_registry::etcd::server::DevServer;
 use tokio::task::JoinHandle;
@@ -50,6 +51,8 @@ pub async fn provide(name: &'static str, address: &str, listing: &Listing) -> Ru
     let mut builder = Provider::builder("orders")
         .listen(address)
         .grpc(routes)
+        // In a cluster the floor would be another.
+        .environment(Environment::default())
         .signals(false);
     match listing {
         Listing::Nowhere => {}
@@ -118,6 +121,13 @@ impl Load {
     }
 }
 
+/// Nothing was abandoned, and nobody cut off. That a registry confirms in time is not asked here: it may
+/// be slow.
+fn left_well(report: &DrainReport) {
+    let cut = report.problems.contains(&Problem::Connections);
+    assert!(report.abandoned == 0 && !cut, "{report}");
+}
+
 /// Stops and starts each of them on its port, under load.
 async fn roll(channel: Channel, mut servers: [Running; 2], listing: &Listing) {
     both(&channel).await;
@@ -129,7 +139,7 @@ async fn roll(channel: Channel, mut servers: [Running; 2], listing: &Listing) {
             .await
             .expect("in time")
             .expect("no panic");
-        assert_eq!(report.exit_code(), 0, "{report}");
+        left_well(&report);
         let address = server.handle.local_addr().to_string();
         *server = provide(name, &address, listing).await;
         let facts = Arc::clone(&server.facts);
@@ -233,9 +243,10 @@ async fn one_static_address_outlives_its_servers_restart() {
     let address: SocketAddr = a.handle.local_addr();
     let channel = Hub::new().channel(&address.to_string()).expect("a target");
     ready(&channel).await;
-    a.handle.stop("a test");
+    assert!(a.handle.hold().await);
     // Closing: the last resort still serves.
     assert_eq!(hello(&channel).await.expect("it still serves"), "a");
+    a.handle.stop("a test");
     timeout(SOON, a.run)
         .await
         .expect("in time")

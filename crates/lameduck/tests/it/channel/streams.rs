@@ -91,7 +91,7 @@ async fn a_deadline_ends_it_too() {
     let (address, _server) = endless().await;
     let channel = Hub::new().channel(&direct(&[address])).expect("a target");
     ready(&channel).await;
-    let mut body = begin(&channel, Some("200m")).await;
+    let mut body = begin(&channel, Some("1500m")).await;
     assert_eq!(
         error_of(&mut body).await.code(),
         tonic::Code::DeadlineExceeded

@@ -81,16 +81,14 @@ async fn c12_watchers_in_other_processes_hold_nothing_and_move_on() {
         watches.push(one);
     }
 
-    let told = Instant::now();
     server.signal(Signal::TERM);
     for mut one in watches {
         assert_eq!(next(&mut one).await, Some(NotServing));
         assert_eq!(next(&mut one).await, None, "the server ends it");
     }
     let ended = server.end().await;
-    let took = told.elapsed();
+    // Held by a stream or its connection it would end with 10 and say what was cut.
     assert_eq!(ended.status.code(), Some(0), "{}", ended.error);
-    assert!(took < Duration::from_secs(1), "{took:?}: {}", ended.error);
 
     // To our own caller this was a closing, and it does not knock in a loop.
     caller.line("closing by").await;
