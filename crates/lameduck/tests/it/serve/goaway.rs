@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::client::{Client, PING, PREFACE, SHUTDOWN_PING, last_stream};
 use super::start::{Running, head, rest, say, start, within};
-use crate::raw::{GOAWAY, LAST_STREAM_MAX, RST_STREAM};
+use crate::raw::{DATA, END_STREAM, Frame, GOAWAY, LAST_STREAM_MAX, RST_STREAM};
 use crate::standing::{Standing, TICK};
 
 /// `/` answers at once, `/held` once it is let go, `/large` with a megabyte.
@@ -138,23 +138,13 @@ async fn half_a_frame_on_its_way_does_not_hide_the_answer_to_the_ping() {
     let held = held();
     let mut client = Client::connect(held.server.address).await;
     let stream = client.open("/").await;
-    // Half a DATA frame, then the leave, then its rest.
-    client
-        .socket
-        .write_all(&[
-            0,
-            0,
-            4,
-            0,
-            1,
-            0,
-            0,
-            0,
-            u8::try_from(stream).expect("1"),
-            b'a',
-        ])
-        .await
-        .expect("it reads");
+    let first = Frame::bytes(DATA, 0, stream, b"abcd");
+    let second = Frame::bytes(DATA, END_STREAM, stream, b"efgh");
+    let bytes = [first, second].concat();
+    // The leave comes in the middle of the first, and what comes then ends in the middle of the second.
+    let (early, rest) = bytes.split_at(10);
+    let (late, last) = rest.split_at(7);
+    client.socket.write_all(early).await.expect("it reads");
     let standing = Standing::begin();
     let told = held.leave(FINAL_GOAWAY_MAX).await;
     client.frame_of(GOAWAY).await;
@@ -162,9 +152,14 @@ async fn half_a_frame_on_its_way_does_not_hide_the_answer_to_the_ping() {
     standing.advance(FINAL_GOAWAY_MAX).await;
     // The answer is given while the frame is half there.
     yield_now().await;
-    client.socket.write_all(b"bcd").await.expect("it reads");
-    assert_eq!(last_stream(&client.frame_of(GOAWAY).await), stream);
+    client.socket.write_all(late).await.expect("it reads");
+    let goaway = client.frame_of(GOAWAY).await;
+    assert_eq!(last_stream(&goaway), stream);
+    assert_eq!(goaway.payload[4..], [0; 4], "no error");
     within(told).await.expect("no panic");
+    standing.end();
+    client.socket.write_all(last).await.expect("it reads");
+    client.rest().await;
 }
 
 #[tokio::test]
