@@ -10,11 +10,11 @@ use tokio::time::Instant;
 
 use super::config;
 use crate::raw::{LAST_STREAM_MAX, Peer, listen, nowhere};
-use crate::serve::start::within;
+use crate::serve::start::{HANG, within};
 use crate::standing::{Standing, TICK};
 
 async fn failure(address: SocketAddr) -> DialError {
-    failure_by(DIAL_MAX, address).await
+    failure_by(HANG, address).await
 }
 
 async fn failure_by(deadline: Duration, address: SocketAddr) -> DialError {
@@ -45,7 +45,7 @@ async fn a_silent_peers_socket_is_not_kept() {
     let (listener, address) = listen().await;
     let standing = Standing::begin();
     let begun = Instant::now();
-    let dialled = tokio::spawn(failure(address));
+    let dialled = tokio::spawn(failure_by(DIAL_MAX, address));
     let mut peer = Peer::accept(&listener).await;
     standing.advance(DIAL_MAX).await;
     let error = within(dialled).await.expect("no panic");

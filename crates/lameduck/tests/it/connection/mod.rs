@@ -15,9 +15,13 @@ use lameduck::consumer::connection::{Body, Connection, DialConfig, Failure, Outg
 use tokio::net::TcpListener;
 
 use crate::raw::{Peer, listen};
+use crate::serve::start::HANG;
 
+/// Dials have all the time that a test has.
 fn config() -> DialConfig {
-    DialConfig::new(Authority::from_static("orders"))
+    let mut config = DialConfig::new(Authority::from_static("orders"));
+    config.deadline = HANG;
+    config
 }
 
 async fn dial(address: SocketAddr) -> Connection {
