@@ -329,6 +329,12 @@ impl Fleet {
         Process::start(name, &ChildSpec { role, home }, self.home.path())
     }
 
+    /// Where the files of this run are, the data of its own etcd among them.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.home.path()
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.home
             .path()

@@ -98,6 +98,8 @@ pub struct LifeAccount {
     pub phases: Vec<(Timestamp, String)>,
     /// When it started one last.
     pub last_started: Option<Timestamp>,
+    /// Whether all that did not end well is a registration that may be left; none where all did.
+    pub only_left: Option<bool>,
     /// Exit code and number of cut requests, once it has drained.
     pub drained: Option<(u8, u64)>,
     /// For each caller: when it chose this life last.
@@ -236,6 +238,11 @@ impl Ledger {
                 if let Some(account) = self.newest_of(server) {
                     account.phase.clone_from(&phase);
                     account.phases.push((line.at, phase));
+                }
+            }
+            Record::Problem { is_left, .. } => {
+                if let Some(account) = self.newest_of(server) {
+                    account.only_left = Some(is_left && account.only_left.unwrap_or(true));
                 }
             }
             Record::Drained { exit, abandoned } => {
@@ -380,6 +387,7 @@ impl LifeAccount {
             phase: String::new(),
             phases: Vec::new(),
             last_started: None,
+            only_left: None,
             drained: None,
             last_picked: BTreeMap::new(),
             first_used: BTreeMap::new(),

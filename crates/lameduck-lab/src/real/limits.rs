@@ -51,6 +51,10 @@ pub const CHART_LOST_MAX: usize = 200;
 
 // --- the run ------------------------------------------------------------------------------------
 
+/// The exit code of a server that, perhaps among other things, could not take its registration back.
+pub const INCOMPLETE: i32 = 10;
+/// How often the disk is asked how long a small write takes. An etcd writes more often.
+pub const DISK_EVERY: Duration = Duration::from_millis(200);
 /// How often the lab reads what its children have written.
 pub const TICK: Duration = Duration::from_millis(20);
 /// For a registry that is said to be there to accept a connection.

@@ -11,6 +11,7 @@ pub mod child;
 pub mod clock;
 pub mod compare;
 pub mod control;
+pub mod disk;
 pub mod error;
 pub mod flavour;
 pub mod fleet;

@@ -62,6 +62,9 @@ pub struct History {
     pub freezes: Vec<Freeze>,
     /// When each part of the run began, in their order.
     pub stages: Vec<(Stage, Timestamp)>,
+    /// Those of [`History::drains`] that ended with the exit code of a registration that may be left,
+    /// while the lab did not hold the registry back.
+    pub incomplete: Vec<Drain>,
     /// When the callers were told to stop.
     pub stopped: Timestamp,
 }

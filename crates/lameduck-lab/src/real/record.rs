@@ -99,6 +99,13 @@ pub enum Record {
     },
     /// A server entered a phase of leaving.
     Phase(String),
+    /// A server says, before it has drained, that something did not end well.
+    Problem {
+        /// Whether that is no more than a registration that may be left until its lease ends.
+        is_left: bool,
+        /// What.
+        what: String,
+    },
     /// A server has drained and is about to exit.
     Drained {
         /// Its exit code.
@@ -219,6 +226,10 @@ impl fmt::Display for Line {
             Record::Born { life, address } => write!(f, "B {life} {address}"),
             Record::Started { id, life } => write!(f, "S {id} {life}"),
             Record::Phase(phase) => write!(f, "H {}", one_line(phase)),
+            Record::Problem { is_left, what } => {
+                let word = if *is_left { "left" } else { "other" };
+                write!(f, "Q {word} {}", one_line(what))
+            }
             Record::Drained { exit, abandoned } => write!(f, "X {exit} {abandoned}"),
             Record::Intent { id, kind, due } => write!(f, "I {id} {kind} {}", due.as_nanos()),
             Record::Answered { id, life, items } => write!(f, "A {id} {life} {items}"),
@@ -259,7 +270,7 @@ fn parse(text: &str) -> Option<Line> {
     let (letter, rest) = rest.split_once(' ')?;
     let mut fields = Fields { rest };
     let record = match letter {
-        "B" | "S" | "H" | "X" => server_record(letter, &mut fields)?,
+        "B" | "S" | "H" | "Q" | "X" => server_record(letter, &mut fields)?,
         _ => caller_record(letter, &mut fields)?,
     };
     let at = Timestamp::from_nanos(at.parse().ok()?);
@@ -277,6 +288,10 @@ fn server_record(letter: &str, fields: &mut Fields<'_>) -> Option<Record> {
             life: fields.take()?,
         },
         "H" => Record::Phase(fields.text()),
+        "Q" => Record::Problem {
+            is_left: fields.word() == "left",
+            what: fields.text(),
+        },
         _ => Record::Drained {
             exit: fields.take()?,
             abandoned: fields.take()?,
@@ -495,6 +510,8 @@ mod tests {
                 id,
                 life: a_life(life),
             }),
+            (any::<bool>(), "[ -~]{0,30}")
+                .prop_map(|(is_left, what)| Record::Problem { is_left, what }),
             (any::<u8>(), any::<u64>())
                 .prop_map(|(exit, abandoned)| Record::Drained { exit, abandoned }),
             (any_id(), kinds, any::<u64>()).prop_map(|(id, kind, due)| Record::Intent {

@@ -5,14 +5,15 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::ledger::{Ledger, Retried};
+use super::limits::INCOMPLETE;
 use super::options::{Options, Settings};
-use super::oracle::{Fault, History, KillToll, Verdict, judge};
+use super::oracle::{Drain, Fault, History, KillToll, Verdict, judge};
 use super::plan::Plan;
 use super::record::CallId;
 use super::sabotage::Sabotage;
 use super::stages::{StageReport, stages};
-use super::stalls::stalled;
-use super::validity::{reasons, sentences};
+use super::stalls::{left_behind, stalled};
+use super::validity::{Reason, reasons, sentences};
 use super::windows::{Windows, windows};
 
 /// The outcome of a run. Times are milliseconds.
@@ -155,9 +156,7 @@ impl Report {
             .collect();
         let mut invalid = reasons(ledger, plan, history, &windows);
         problems.extend(anonymous(&verdict));
-        if problems.is_empty() {
-            invalid.extend(stalled(ledger, plan, history, &verdict));
-        }
+        invalid.extend(excuses(ledger, plan, history, &verdict, &mut problems));
         Self {
             options: options.into(),
             calls: verdict.calls,
@@ -225,6 +224,33 @@ impl From<Retried> for RetriedReport {
     fn from(Retried { proven, unproven }: Retried) -> Self {
         Self { proven, unproven }
     }
+}
+
+/// Why the run proves nothing, where all that is wrong is what a stall explains. Where anything else is,
+/// a registration that was left behind is a problem, too, as it is where nobody stood still.
+fn excuses(
+    ledger: &Ledger,
+    plan: &Plan,
+    history: &History,
+    verdict: &Verdict,
+    problems: &mut Vec<String>,
+) -> Vec<Reason> {
+    let lateness = stalled(ledger, plan, history, verdict);
+    let is_lost = !verdict.faults.is_empty() && lateness.is_none();
+    let drains = history.incomplete.iter();
+    let left: Option<Vec<Reason>> = drains.map(|drain| left_behind(ledger, drain)).collect();
+    match left {
+        Some(left) if !is_lost && problems.is_empty() => left.into_iter().chain(lateness).collect(),
+        _ => {
+            problems.extend(history.incomplete.iter().map(incomplete));
+            Vec::new()
+        }
+    }
+}
+
+fn incomplete(drain: &Drain) -> String {
+    let Drain { server, life, .. } = drain;
+    format!("server {server} (life {life}) ended with exit status: {INCOMPLETE}")
 }
 
 fn anonymous(verdict: &Verdict) -> Option<String> {
@@ -327,6 +353,26 @@ mod tests {
                 life: life(1, 0),
             },
         );
+        assert_eq!(report(&run).ending(), Ending::Lost);
+    }
+
+    #[test]
+    fn a_registration_that_is_left_proves_nothing_while_somebody_stands_still() {
+        let mut run = Synthetic::clean(1);
+        let mut drain = run.history.drains[0].clone();
+        let (at, second) = (drain.signalled, Duration::from_secs(1));
+        drain.exited = at + second;
+        run.history.incomplete.push(drain);
+        let (is_left, what) = (true, "a".to_owned());
+        run.add(Source::Server(0), at, Record::Problem { is_left, what });
+        assert_eq!(report(&run).ending(), Ending::Broken);
+        let late = second;
+        run.add(Source::Server(0), at + late, Record::Stalled { late });
+        let told = report(&run);
+        assert_eq!(told.ending(), Ending::Invalid, "{:?}", told.problems);
+        assert!(told.invalid[0].contains("registration"));
+        let id = run.a_call(Kind::Put, Duration::from_millis(300));
+        run.remove(|record| matches!(record, Record::Answered { id: of, .. } if *of == id));
         assert_eq!(report(&run).ending(), Ending::Lost);
     }
 

@@ -13,14 +13,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::books::Books;
 use super::chart::{Chart, chart};
 use super::clock;
+use super::disk::Disk;
 use super::error::{LabError, doing};
 use super::fleet::Fleet;
 use super::limits::{
-    CALLER_STOP_MAX, EXIT_MAX, READY_MAX, SABOTAGE_COST, SETTLE, START_AHEAD, STORIES_MAX, TICK,
-    USED_MAX, WARM_UP,
+    CALLER_STOP_MAX, EXIT_MAX, INCOMPLETE, READY_MAX, SABOTAGE_COST, SETTLE, START_AHEAD,
+    STORIES_MAX, TICK, USED_MAX, WARM_UP,
 };
 use super::meter::Meter;
-use super::options::Options;
+use super::options::{Options, Registry};
 use super::oracle::{Drain, History, Kill};
 use super::plan::Plan;
 use super::progress::{Onlooker, Progress, Row};
@@ -131,12 +132,21 @@ impl<'a> Lab<'a> {
     async fn script(&mut self) -> Result<Outcome, LabError> {
         self.start().await?;
         let sentinel = doing(Sentinel::start(), "starting the sentinel")?;
+        let disk = match self.options.registry {
+            Registry::Etcd => Some(doing(
+                Disk::start(self.fleet.directory()),
+                "asking the disk",
+            )?),
+            _ => None,
+        };
         match self.rolls().await {
             // Calls went on: what became of them is worth judging.
             Err(LabError::Stuck(what)) => self.problems.push(what),
             other => other?,
         }
         self.stop().await?;
+        let stalls = disk.map(Disk::finish).unwrap_or_default();
+        self.books.ledger.stalls.extend(stalls);
         self.judge(sentinel)
     }
 
@@ -202,13 +212,17 @@ impl<'a> Lab<'a> {
         let life = self.life_of(server)?;
         self.leaving = Some(server);
         let signalled = self.fleet.signal(server, Signal::TERM)?;
-        let exited = self.await_exit(server, life).await?;
-        self.history.drains.push(Drain {
+        let (exited, code) = self.await_exit(server, life).await?;
+        let drain = Drain {
             server,
             life,
             signalled,
             exited,
-        });
+        };
+        if code == Some(INCOMPLETE) && !self.is_held_back {
+            self.history.incomplete.push(drain.clone());
+        }
+        self.history.drains.push(drain);
         Ok(())
     }
 
@@ -225,19 +239,24 @@ impl<'a> Lab<'a> {
         self.succeed(server).await
     }
 
-    /// When the process was gone; one that does not go is killed, and that is a problem.
-    async fn await_exit(&mut self, server: u16, life: Life) -> Result<Timestamp, LabError> {
+    /// When the process was gone, and with which code; one that does not go is killed, and that is a
+    /// problem. Another one is a code that is neither 0 nor that of a registration that may be left.
+    async fn await_exit(
+        &mut self,
+        server: u16,
+        life: Life,
+    ) -> Result<(Timestamp, Option<i32>), LabError> {
         let mut most = clock::now() + EXIT_MAX;
         let doing = format!("rolling server {server}");
         loop {
             if let Some(status) = self.fleet.wait(server, TICK).await? {
                 let exited = clock::now();
-                let is_told = self.is_held_back && status.code() == Some(INCOMPLETE);
-                if !status.success() && !is_told {
+                let code = status.code();
+                if !status.success() && code != Some(INCOMPLETE) {
                     let problem = format!("server {server} (life {life}) ended with {status}");
                     self.problems.push(problem);
                 }
-                return Ok(exited);
+                return Ok((exited, code));
             }
             self.look(&doing)?;
             if clock::now() > most {
@@ -422,8 +441,6 @@ impl<'a> Lab<'a> {
     }
 }
 
-/// The exit code of a server that could not take its registration back.
-const INCOMPLETE: i32 = 10;
 const SHOW_EVERY: Duration = Duration::from_millis(100);
 
 /// All servers, in an order that the generator gives.

@@ -7,11 +7,12 @@
 use std::fmt;
 use std::time::Duration;
 
+use lameduck_core::limits::REVOKE_MAX;
 use lameduck_core::time::Timestamp;
 
 use super::ledger::{Call, End, Ledger, Source};
 use super::limits::{DEADLINE, STALL_SHARE};
-use super::oracle::{Fault, History, Verdict};
+use super::oracle::{Drain, Fault, History, Verdict};
 use super::plan::{Plan, Planned};
 use super::record::CallId;
 use super::validity::Reason;
@@ -23,12 +24,15 @@ pub enum Whose {
     Machine,
     /// One of its children, which the system let wait.
     Child(Source),
+    /// The disk that the run's own etcd writes to, and waits for.
+    Disk,
 }
 
 impl fmt::Display for Whose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Machine => f.write_str("in the lab itself"),
+            Self::Disk => f.write_str("in waiting for the disk"),
             Self::Child(Source::Server(server)) => write!(f, "in server {server}"),
             Self::Child(Source::Caller(caller)) => write!(f, "in caller {caller}"),
         }
@@ -74,6 +78,7 @@ impl Stall {
         };
         match self.whose {
             Whose::Machine => true,
+            Whose::Disk => false,
             Whose::Child(Source::Caller(caller)) => id.caller == caller,
             Whose::Child(Source::Server(server)) => is_at(server),
         }
@@ -116,7 +121,7 @@ pub(super) fn stalled(
         let concerned = stalls
             .iter()
             .filter(|stall| stall.concerns(ledger, *id, call));
-        let explaining = during(concerned, &planned);
+        let explaining = within(concerned, planned.due, planned.due + DEADLINE);
         if !is_lateness(*fault, call, &planned) || !is_enough(&explaining, &planned) {
             return None;
         }
@@ -125,6 +130,26 @@ pub(super) fn stalled(
     let longest = behind.into_iter().max_by_key(Stall::length)?;
     let lost = verdict.faults.len();
     Some(Reason::Stalled { lost, longest })
+}
+
+/// Why the run proves nothing where a server could not take its registration back: it asked while the
+/// machine, it itself, or the registry's disk stood still for a good part of the time that it waits.
+/// None where it did anything else wrong, and where nobody stood still: then that is its own doing.
+pub(super) fn left_behind(ledger: &Ledger, drain: &Drain) -> Option<Reason> {
+    let account = ledger.life(drain.life)?;
+    if account.only_left != Some(true) || account.drained.is_none_or(|(_, cut)| cut > 0) {
+        return None;
+    }
+    let server = Whose::Child(Source::Server(drain.server));
+    let concerned = ledger
+        .stalls
+        .iter()
+        .filter(|stall| [Whose::Machine, Whose::Disk, server].contains(&stall.whose));
+    let stalls = within(concerned, drain.signalled, drain.exited);
+    let taken = taken(&stalls, drain.signalled, drain.exited);
+    let longest = stalls.into_iter().max_by_key(Stall::length)?;
+    let server = drain.server;
+    (taken * STALL_SHARE >= REVOKE_MAX).then_some(Reason::LeftBehind { server, longest })
 }
 
 /// Whether the fault is that time was over, and nothing else.
@@ -139,28 +164,34 @@ fn is_lateness(fault: Fault, call: &Call, planned: &Planned) -> bool {
     }
 }
 
-/// The stalls that fell into the time of a call, as they are, in their order.
-fn during<'a>(stalls: impl Iterator<Item = &'a Stall>, planned: &Planned) -> Vec<Stall> {
-    let deadline = planned.due + DEADLINE;
-    let then = stalls.filter(|stall| stall.from < deadline && stall.to > planned.due);
+/// The stalls that fell into that time, as they are, in their order.
+fn within<'a>(
+    stalls: impl Iterator<Item = &'a Stall>,
+    from: Timestamp,
+    to: Timestamp,
+) -> Vec<Stall> {
+    let then = stalls.filter(|stall| stall.from < to && stall.to > from);
     let mut then: Vec<Stall> = then.copied().collect();
     then.sort_by_key(|stall| stall.from);
     then
 }
 
-/// Whether `stalls`, in their order, took enough of what the call had to spare. Time in which two
-/// stood still at once counts once.
-fn is_enough(stalls: &[Stall], planned: &Planned) -> bool {
-    let deadline = planned.due + DEADLINE;
-    let spare = DEADLINE.saturating_sub(planned.work * planned.items);
-    let mut until = planned.due;
+/// What `stalls`, in their order, took of that time. When two stood still at once it counts once.
+fn taken(stalls: &[Stall], from: Timestamp, to: Timestamp) -> Duration {
+    let mut until = from;
     let mut taken = Duration::ZERO;
     for stall in stalls {
-        let (from, to) = (stall.from.max(until), stall.to.min(deadline));
+        let (from, to) = (stall.from.max(until), stall.to.min(to));
         taken += to.saturating_since(from);
         until = until.max(to);
     }
-    taken * STALL_SHARE >= spare
+    taken
+}
+
+/// Whether `stalls`, in their order, took enough of what the call had to spare.
+fn is_enough(stalls: &[Stall], planned: &Planned) -> bool {
+    let spare = DEADLINE.saturating_sub(planned.work * planned.items);
+    taken(stalls, planned.due, planned.due + DEADLINE) * STALL_SHARE >= spare
 }
 
 #[cfg(test)]
@@ -293,5 +324,44 @@ mod tests {
             &planned
         ));
         assert!(!is_enough(&[at(700, 1_300)], &planned));
+    }
+
+    #[test]
+    fn a_registration_is_left_behind_by_right_while_somebody_stands_still() {
+        let left = |is_left: bool, abandoned: u64, stalled: Option<(Whose, u64)>| {
+            let mut run = Synthetic::clean(1);
+            let drain = run.history.drains[0].clone();
+            let at = drain.signalled;
+            let drained = Record::Drained {
+                exit: 10,
+                abandoned,
+            };
+            run.remove(|record| matches!(record, Record::Drained { .. }));
+            let what = "a".to_owned();
+            run.add(
+                Source::Server(0),
+                at + ms(1),
+                Record::Problem { is_left, what },
+            );
+            run.add(Source::Server(0), at + ms(390), drained);
+            let mut ledger = run.ledger();
+            let drain = Drain {
+                exited: at + ms(1_500),
+                ..drain
+            };
+            // Stalls of the drain end in it.
+            let stalls = stalled.map(|(whose, late)| Stall::new(whose, at + ms(1_400), ms(late)));
+            ledger.stalls.extend(stalls);
+            left_behind(&ledger, &drain).is_some()
+        };
+        let server = |server| Whose::Child(Source::Server(server));
+        for whose in [Whose::Machine, Whose::Disk, server(0)] {
+            assert!(left(true, 0, Some((whose, 500))));
+            assert!(!left(true, 0, Some((whose, 499))));
+            assert!(!left(false, 0, Some((whose, 900))));
+            assert!(!left(true, 1, Some((whose, 900))));
+        }
+        assert!(!left(true, 0, Some((server(1), 900))));
+        assert!(!left(true, 0, None));
     }
 }

@@ -42,6 +42,13 @@ pub enum Reason {
         /// Which life of it.
         life: Life,
     },
+    /// A server could not take its registration back while somebody stood still.
+    LeftBehind {
+        /// Which server.
+        server: u16,
+        /// The longest stall.
+        longest: Stall,
+    },
     /// All that is wrong is that calls were too late, and somebody stood still meanwhile.
     Stalled {
         /// How many calls.
@@ -91,6 +98,12 @@ impl fmt::Display for Reason {
                  first caller {caller} to server {server} (life {life})",
                 USED_WITHIN.as_millis()
             ),
+            Self::LeftBehind { server, longest } => write!(
+                f,
+                "server {server} could not take its registration back in time: {} ms were lost {}",
+                longest.length().as_millis(),
+                longest.whose
+            ),
             Self::Stalled { lost, longest } => write!(
                 f,
                 "nothing is wrong but that {lost} calls were too late while the machine stood still: \
@@ -105,9 +118,9 @@ impl fmt::Display for Reason {
 /// One sentence for each reason. More calls help only where those of the plan were sent.
 #[must_use]
 pub fn sentences(reasons: &[Reason]) -> Vec<String> {
-    let is_late = reasons
-        .iter()
-        .any(|reason| matches!(reason, Reason::Schedule { .. } | Reason::Stalled { .. }));
+    let helps =
+        |reason: &Reason| matches!(reason, Reason::IdleDrains { .. } | Reason::Unused { .. });
+    let is_late = !reasons.iter().all(helps);
     let advice = if is_late { "" } else { "; raise --rate" };
     let sentences = reasons.iter().map(|reason| format!("{reason}{advice}"));
     sentences.collect()

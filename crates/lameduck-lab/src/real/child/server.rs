@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use lameduck::Provider;
 use lameduck::provider::Handle;
+use lameduck_core::drain::Problem;
 use lameduck_core::event::Event;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tonic::service::Routes;
@@ -40,7 +41,10 @@ async fn provide(spec: &ServerSpec, recorder: Recorder) -> Result<u8, ChildError
     let provider = build(spec, &recorder)?;
     let report = provider.run().await;
     for problem in &report.problems {
-        recorder.write(Record::Note(format!("{problem:?}")));
+        recorder.write(Record::Problem {
+            is_left: matches!(problem, Problem::Registration(_)),
+            what: format!("{problem:?}"),
+        });
     }
     let (exit, abandoned) = (report.exit_code(), report.abandoned);
     recorder.write(Record::Drained { exit, abandoned });
