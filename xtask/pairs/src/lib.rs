@@ -136,8 +136,15 @@ fn per_repeat(time: Duration, times: u64) -> f64 {
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "bench {} {:.2} ns", self.a.0, self.a.1)?;
-        writeln!(f, "bench {} {:.2} ns", self.b.0, self.b.1)?;
+        for (name, nanos) in [&self.a, &self.b] {
+            // What takes milliseconds is told in them.
+            let (figure, unit) = if *nanos < 1e6 {
+                (*nanos, "ns")
+            } else {
+                (nanos / 1e6, "ms")
+            };
+            writeln!(f, "bench {name} {figure:.2} {unit}")?;
+        }
         let Interval { low, median, high } = self.ratio;
         write!(
             f,
