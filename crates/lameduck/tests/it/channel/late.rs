@@ -10,6 +10,7 @@ use axum::Router;
 use axum::routing::get;
 use lameduck::Provider;
 use lameduck::core::registry::{Publication, Registration, Subscription, Update};
+use lameduck::env::Environment;
 use lameduck::provider::{DrainReport, Handle};
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
@@ -111,6 +112,8 @@ fn provide(registry: &Late) -> (Handle, JoinHandle<DrainReport>) {
         .registry_with(Arc::new(registry.clone()), "late")
         .router(Router::new().route("/", get(async || "hello")))
         .grpc(tonic::service::Routes::new(GreeterServer::new(node)))
+        // In a cluster the floor would be another.
+        .environment(Environment::default())
         .signals(false)
         .build()
         .expect("a free port");

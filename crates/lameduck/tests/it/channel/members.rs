@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 use super::leaving::both;
 use super::node::{Deed, Facts, Node, life, router};
 use super::*;
+use crate::raw::nowhere;
 use crate::tonic_server;
 
 /// Sockets of ours that are connected, or connecting, to `port`, as the kernel lists them; those
@@ -101,9 +102,8 @@ async fn c34_a_thousand_come_and_go() {
     ready(&channel).await;
     let accepted = Arc::new(AtomicU32::new(0));
     let (port, running) = everywhere(&accepted).await;
-    let refusing = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let refused = refusing.local_addr().expect("bound").port();
-    drop(refusing);
+    let (_refusing, refused) = nowhere();
+    let refused = refused.port();
     let tasks = Handle::current().metrics().num_alive_tasks();
     for cycle in 0..1_000_u32 {
         let host = Ipv4Addr::new(127, 0, 1, u8::try_from(cycle % 250).expect("small") + 1);
@@ -118,7 +118,11 @@ async fn c34_a_thousand_come_and_go() {
         tokio::task::yield_now().await;
         if cycle % 10 == 0 {
             // Some are there long enough to be connected.
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            let before = accepted.load(Ordering::SeqCst);
+            until("it is connected", || {
+                accepted.load(Ordering::SeqCst) > before
+            })
+            .await;
         }
         memory.withdraw(&orders(), EntryId(id));
     }

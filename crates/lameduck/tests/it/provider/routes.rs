@@ -3,6 +3,7 @@
 use axum::Router;
 use axum::routing::get;
 use lameduck::Provider;
+use lameduck::env::Environment;
 use lameduck::provider::{Builder, Handle};
 use tokio::net::TcpStream;
 use tonic::service::Routes;
@@ -38,6 +39,8 @@ fn web() -> Router {
 async fn start(builder: Builder) -> Handle {
     let provider = builder
         .listen("127.0.0.1:0")
+        // In a cluster the floor would be another.
+        .environment(Environment::default())
         .signals(false)
         .build()
         .expect("it builds");
