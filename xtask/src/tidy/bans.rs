@@ -26,6 +26,7 @@ struct Ban {
 const CORE: &[&str] = &["crates/lameduck-core/src/"];
 /// Reads its switch from the environment, in builds for mutants alone.
 const MUTANT: &str = "crates/lameduck-core/src/mutant.rs";
+const TESTS_ON_SOCKETS: &[&str] = &["crates/lameduck/tests/", "crates/lameduck-registry/tests/"];
 const LIBRARIES: &[&str] = &["crates/lameduck/src/", "crates/lameduck-registry/src/"];
 
 const BANS: &[Ban] = &[
@@ -179,6 +180,18 @@ const BANS: &[Ban] = &[
         fires: "println!(); eprintln!(); print!(); eprint!(); dbg!()",
         #[cfg(test)]
         silent: "write!(f, \"a\"); my_println!();",
+    },
+    Ban {
+        words: &["elapsed() <"],
+        within: TESTS_ON_SOCKETS,
+        except: &[],
+        tests_may: false,
+        wrong: "a test that a machine which stands still fails",
+        mend: "await the event itself, or let time stand (`standing` of `lameduck`'s tests)",
+        #[cfg(test)]
+        fires: "assert!(begun.elapsed() < SOON);",
+        #[cfg(test)]
+        silent: "assert!(begun.elapsed() >= FLOOR); // not elapsed() <",
     },
 ];
 
