@@ -241,7 +241,12 @@ impl Call {
                     changed.await;
                     false
                 }
-                Some(_) if self.is_known_empty() => true,
+                Some(_) if self.is_known_empty() => {
+                    // Who calls again at once, in a loop, must not keep those from running who would
+                    // bring news: this call has waited for nothing so far.
+                    tokio::task::yield_now().await;
+                    true
+                }
                 Some(end) => timeout_at(end, changed).await.is_err(),
             };
             if is_over {

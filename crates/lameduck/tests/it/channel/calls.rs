@@ -309,6 +309,23 @@ async fn a_registry_that_lists_nothing_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn who_calls_in_a_loop_lets_the_news_come() {
+    let (hub, memory) = (Hub::new(), Memory::new());
+    let channel = in_memory(&hub, &memory).build().expect("a service");
+    let node = Node::start("a", Some(life(1))).await;
+    let status = hello(&channel).await.expect_err("nobody");
+    assert_eq!(status.code(), Code::Unavailable);
+    // It registers as soon as it has its turn, on the thread that calls.
+    tokio::spawn(async move { register(&memory, 1, node.address, life(1)) });
+    for _ in 0..10_000 {
+        if hello(&channel).await.is_ok() {
+            return;
+        }
+    }
+    panic!("nobody else had a turn");
+}
+
+#[tokio::test]
 async fn retries_stay_within_the_budget() {
     let log = Log::default();
     let a = Node::start("a", Some(life(1))).await;
