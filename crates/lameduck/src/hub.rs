@@ -3,6 +3,9 @@
 //! Nothing in lameduck is global: registries, tombstones, directories and retry budgets belong to a
 //! [`Hub`]. A closing statement that one channel hears reaches every directory of its hub.
 
+mod builder;
+mod error;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use lameduck_core::directory::{Input, Tombstones};
 use lameduck_core::event::{ClosingSource, Event};
 use lameduck_core::instance::Incarnation;
-use lameduck_core::name::{NameError, ServiceName, Target};
-use lameduck_core::registry::{Registry, RegistryError, Schemes};
+use lameduck_core::name::{ServiceName, Target};
+use lameduck_core::registry::{Registry, Schemes};
 use lameduck_core::rng::Rng;
 use lameduck_registry::driver::Clock;
 
@@ -19,88 +22,12 @@ use crate::cell::counter::Counter;
 use crate::consumer::{
     Channel, ChannelBuilder, Directory, Lookup, Message, Subject, system_lookup,
 };
-use crate::observe::{Events, Observer};
+use crate::observe::Events;
 
-/// Why a target cannot be followed. Its `Debug` is its `Display`: that is what a `main` prints which
-/// returns it by `?`.
-#[non_exhaustive]
-pub enum TargetError {
-    /// It cannot be read.
-    Name(NameError),
-    /// It names a registry that is not known here, or that refuses what it was given.
-    Registry(RegistryError),
-    /// It names a registry but no service.
-    NoService {
-        /// The target as it was typed.
-        target: String,
-        /// A query parameter of it that may have been meant for `key`.
-        instead: Option<String>,
-    },
-    /// A method was declared idempotent by something that is no path of a method, and so would never
-    /// match a call.
-    Method {
-        /// What was said.
-        path: String,
-    },
-}
-
-impl fmt::Display for TargetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name(error) => error.fmt(f),
-            Self::Registry(error) => error.fmt(f),
-            Self::NoService { target, instead } => {
-                write!(f, "target {target:?} names no service")?;
-                if let Some(instead) = instead {
-                    write!(f, ": its query says {instead:?}, not \"key\"")?;
-                }
-                write!(f, "; write {}", with_key(target))
-            }
-            Self::Method { path } => write!(
-                f,
-                "{path:?} is not the path of a method; write .idempotent(\"/package.Service/Method\")"
-            ),
-        }
-    }
-}
-
-impl fmt::Debug for TargetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl std::error::Error for TargetError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Name(error) => Some(error),
-            Self::Registry(error) => Some(error),
-            Self::NoService { .. } | Self::Method { .. } => None,
-        }
-    }
-}
-
-impl From<NameError> for TargetError {
-    fn from(error: NameError) -> Self {
-        Self::Name(error)
-    }
-}
-
-impl From<RegistryError> for TargetError {
-    fn from(error: RegistryError) -> Self {
-        Self::Registry(error)
-    }
-}
-
-/// The target with room for a service's name in its query.
-fn with_key(target: &str) -> String {
-    let target = target.split('#').next().unwrap_or_default();
-    let (rest, query) = target.split_once('?').unwrap_or((target, ""));
-    let empty = |pair: &&str| !["", "key", "key="].contains(pair);
-    let kept = query.split('&').filter(empty);
-    let query: Vec<&str> = kept.chain(["key=SERVICE"]).collect();
-    format!("{rest}?{}", query.join("&"))
-}
+pub use builder::HubBuilder;
+pub use error::TargetError;
+#[cfg(test)]
+use error::with_key;
 
 /// A program's registry connections, directories, tombstones and retry budgets. Cheap to clone;
 /// clones are the same hub. What nobody uses any more ends by itself.
@@ -465,69 +392,6 @@ impl fmt::Debug for HubHandle {
             .field("schemes", &self.schemes)
             .field("directories", &state.directories.keys())
             .finish_non_exhaustive()
-    }
-}
-
-/// Makes a [`Hub`] that differs from the usual one.
-#[must_use = "a builder does nothing until it is built"]
-pub struct HubBuilder {
-    schemes: Option<Schemes>,
-    observers: Vec<Observer>,
-    asks_health: bool,
-    lookup: Lookup,
-}
-
-impl HubBuilder {
-    /// Which registries targets may name. Those that are compiled in unless said.
-    pub fn schemes(mut self, schemes: Schemes) -> Self {
-        self.schemes = Some(schemes);
-        self
-    }
-
-    /// Hands every event to `observer` too, on the thread on which it happens: be quick. With an
-    /// observer there is one event for each call.
-    pub fn on_event(mut self, observer: Observer) -> Self {
-        self.observers.push(observer);
-        self
-    }
-
-    /// `false`: connections are used without asking `grpc.health.v1` on them; for servers that
-    /// count health streams against a limit.
-    pub fn health(mut self, asks: bool) -> Self {
-        self.asks_health = asks;
-        self
-    }
-
-    /// How host names are looked up, at each dial and every
-    /// [`LOOKUP_INTERVAL`](lameduck_core::limits::LOOKUP_INTERVAL); the system's resolver unless
-    /// said. A connection to an address that its name has no more is let go once another is up.
-    pub fn lookup(mut self, lookup: Lookup) -> Self {
-        self.lookup = lookup;
-        self
-    }
-
-    /// The hub.
-    #[must_use]
-    pub fn build(self) -> Hub {
-        let handle = HubHandle {
-            schemes: self.schemes.unwrap_or_else(lameduck_registry::builtin),
-            events: Events::new(self.observers),
-            order: Mutex::default(),
-            clock: Clock::start(),
-            asks_health: self.asks_health,
-            lookup: self.lookup,
-            ignored_marks: Counter::default(),
-            state: Mutex::default(),
-        };
-        Hub {
-            handle: Arc::new(handle),
-        }
-    }
-}
-
-impl fmt::Debug for HubBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HubBuilder").finish_non_exhaustive()
     }
 }
 

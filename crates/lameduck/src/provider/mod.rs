@@ -16,6 +16,7 @@
 //! leave, leaves in the order that [`lameduck_core::drain`] keeps, and returns how that went.
 
 mod address;
+mod assemble;
 mod builder;
 mod error;
 mod handle;

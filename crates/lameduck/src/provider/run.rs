@@ -13,7 +13,8 @@ use lameduck_registry::driver::{Clock, Effects, drive};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::builder::{Provider, names};
+use super::assemble::names;
+use super::builder::Provider;
 use super::handle::Shared;
 use super::hooks::{self, Hook};
 use super::registration::Registrations;

@@ -1,0 +1,333 @@
+//! What [`Builder::build`] makes of what a program said: registries, times, the port, the registrations.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lameduck_core::drain::Plan;
+use lameduck_core::event::{Event, Phase};
+use lameduck_core::instance::{BootId, Incarnation, Instance, Life};
+use lameduck_core::limits;
+use lameduck_core::name::{Address, NameError, ServiceName, Target};
+use lameduck_core::registry::{Registration, Registry};
+use tokio::sync::{mpsc, watch};
+
+use super::address::{Facts, Whereabouts};
+use super::builder::{Builder, Provider};
+use super::error::BuildError;
+use super::handle::{Commands, Shared, Status};
+use super::registration::{Planned, RegistrationStatus};
+use super::routes;
+use super::signals::{self, Progress};
+use crate::cell::gate::Gate;
+use crate::env::Environment;
+use crate::health::Health;
+use crate::observe::Events;
+use crate::serve::Server;
+
+impl Builder {
+    pub(super) fn assemble(self, parts: Parts) -> Result<Provider, BuildError> {
+        let (gate, health, life) = (Gate::new(), parts.health, parts.life);
+        let shown = (!self.without_health).then_some(&health);
+        let server = Server::builder()
+            .gate(gate.clone())
+            .life(life)
+            .services(self.services.clone())
+            .listener(parts.listener)
+            .events(parts.events.clone())
+            .router(routes::join(self.router, self.grpc, shown))
+            .build()
+            .map_err(|source| BuildError::Bind {
+                address: "the given listener".to_owned(),
+                source,
+            })?;
+        let (sender, inputs) = mpsc::unbounded_channel();
+        let status = Status {
+            phase: Phase::Starting,
+            life,
+            stopping: false,
+        };
+        let shared = Arc::new(Shared {
+            commands: Commands::new(sender),
+            status: watch::Sender::new(status),
+            gate,
+            health,
+            control: server.control(),
+            local_addr: server.local_addr(),
+            registrations: parts
+                .planned
+                .iter()
+                .map(|planned| planned.status.subscribe())
+                .collect(),
+        });
+        let progress = Progress::default();
+        if !self.without_signals {
+            let names = self.services.join(",");
+            signals::install(
+                Arc::clone(&shared),
+                names,
+                progress.clone(),
+                parts.plan.budget,
+            )
+            .map_err(BuildError::Signals)?;
+        }
+        Ok(Provider {
+            services: parts.services,
+            plan: parts.plan,
+            server,
+            shared,
+            inputs,
+            planned: parts.planned,
+            hooks: self.hooks,
+            events: parts.events,
+            progress,
+        })
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        services: &[ServiceName],
+    ) -> Result<Vec<Connected>, BuildError> {
+        let schemes = self
+            .schemes
+            .take()
+            .unwrap_or_else(lameduck_registry::builtin);
+        let mut connected = Vec::new();
+        for text in &self.targets {
+            let target: Target = text.parse().map_err(|error| BuildError::Registry {
+                target: text.clone(),
+                why: format!("{error}"),
+            })?;
+            let registry = schemes
+                .connect(&target)
+                .map_err(|error| BuildError::registry(text, &error))?;
+            own_service(&target, services).map_err(|why| BuildError::Registry {
+                target: text.clone(),
+                why,
+            })?;
+            let whereabouts = match target.scheme() {
+                "memory" => Whereabouts::Here,
+                _ => Whereabouts::At(target.hosts().to_vec()),
+            };
+            connected.push(Connected {
+                registry,
+                name: text.clone(),
+                whereabouts,
+            });
+        }
+        let given = self.registries.drain(..).map(|(registry, name)| Connected {
+            registry,
+            name,
+            whereabouts: Whereabouts::Here,
+        });
+        connected.extend(given);
+        match connected
+            .iter()
+            .find(|one| !one.registry.takes_registrations())
+        {
+            Some(fixed) => Err(BuildError::FixedList(fixed.name.clone())),
+            None => Ok(connected),
+        }
+    }
+
+    pub(super) fn plan(&mut self, registries: &[Connected]) -> Result<Plan, BuildError> {
+        let environment = self.environment.get_or_insert_with(Environment::read);
+        let budget = self.times.budget.unwrap_or(limits::STOP_BUDGET);
+        let cap = budget * limits::CLOSING_CAP_PERCENT / 100;
+        let fits = |what, is: Option<Duration>| match is {
+            Some(is) if is > cap => Err(BuildError::Times {
+                what,
+                is,
+                at_most: cap,
+            }),
+            _ => Ok(is),
+        };
+        let floor = fits("floor", self.times.floor)?;
+        let quiet = fits("quiet window", self.times.quiet)?;
+        Ok(Plan {
+            budget,
+            margin: limits::STOP_MARGIN,
+            floor: floor.unwrap_or_else(|| declared_floor(registries, environment).min(cap)),
+            quiet: quiet.unwrap_or(limits::QUIET_WINDOW.min(cap)),
+            cap,
+            hooks: self.hooks.iter().map(|hook| hook.name.clone()).collect(),
+        })
+    }
+
+    pub(super) fn bind(&mut self) -> Result<TcpListener, BuildError> {
+        if let Some(listener) = self.listener.take() {
+            return Ok(listener);
+        }
+        let text = self.listen.as_deref();
+        let text = text.ok_or_else(|| BuildError::Listen("nowhere to listen".to_owned()))?;
+        let address: Address = text
+            .parse()
+            .map_err(|error: NameError| BuildError::Listen(error.to_string()))?;
+        let address = resolve(&address).map_err(|error| {
+            BuildError::Listen(format!("address {text:?} cannot be looked up: {error}"))
+        })?;
+        crate::serve::bind(address).map_err(|source| BuildError::Bind {
+            address: text.to_owned(),
+            source,
+        })
+    }
+
+    pub(super) fn registrations(
+        &self,
+        services: &[ServiceName],
+        registries: &[Connected],
+        listener: &TcpListener,
+        life: Life,
+    ) -> Result<Vec<Planned>, BuildError> {
+        let advertise = self
+            .advertise
+            .as_deref()
+            .map(str::parse::<Address>)
+            .transpose();
+        let bound = listener.local_addr();
+        let facts = Facts {
+            advertise: advertise.map_err(|error| BuildError::Advertise {
+                registry: "any registry".to_owned(),
+                why: error.to_string(),
+            })?,
+            pod_ip: self
+                .environment
+                .as_ref()
+                .map(|environment| environment.pod_ip.clone())
+                .unwrap_or_default(),
+            bound: bound.map_err(|source| BuildError::Bind {
+                address: "the given listener".to_owned(),
+                source,
+            })?,
+        };
+        registries
+            .iter()
+            .map(|registry| self.registration(services, registry, &facts, life))
+            .collect()
+    }
+
+    fn registration(
+        &self,
+        services: &[ServiceName],
+        connected: &Connected,
+        facts: &Facts,
+        life: Life,
+    ) -> Result<Planned, BuildError> {
+        let address =
+            facts
+                .address(&connected.whereabouts)
+                .map_err(|why| BuildError::Advertise {
+                    registry: connected.name.clone(),
+                    why,
+                })?;
+        let status = RegistrationStatus::new(connected.name.clone(), address.clone());
+        let mut instance = Instance::new(address, Incarnation::Life(life));
+        let spoken = [
+            ("grpc", self.grpc.is_some()),
+            ("http", self.router.is_some()),
+        ];
+        instance.protocols = spoken
+            .iter()
+            .filter(|(_, spoken)| *spoken)
+            .map(|(name, _)| (*name).to_owned())
+            .collect();
+        let registration = Registration {
+            services: services.to_vec(),
+            instance,
+        };
+        Ok(Planned {
+            publication: connected.registry.publish(registration),
+            status: watch::Sender::new(status),
+        })
+    }
+}
+/// What building has made so far.
+pub(super) struct Parts {
+    pub(super) services: Vec<ServiceName>,
+    pub(super) plan: Plan,
+    pub(super) listener: TcpListener,
+    pub(super) life: Life,
+    pub(super) events: Events,
+    pub(super) planned: Vec<Planned>,
+    pub(super) health: Health,
+}
+
+pub(super) struct Connected {
+    registry: Arc<dyn Registry>,
+    name: String,
+    whereabouts: Whereabouts,
+}
+
+/// A target's own service is that of the process, or somebody has mixed them up.
+fn own_service(target: &Target, services: &[ServiceName]) -> Result<(), String> {
+    let Some(key) = target.service() else {
+        return Ok(());
+    };
+    if services.iter().all(|service| service == key) {
+        return Ok(());
+    }
+    Err(format!(
+        "it names service {:?}, but this process serves {}; write {}://{} and name services by \
+         Provider::builder",
+        key.as_str(),
+        names(services),
+        target.scheme(),
+        target.hosts().join(",")
+    ))
+}
+
+/// The slowest registry decides; without any, whether a cluster's proxies have to learn of it.
+fn declared_floor(registries: &[Connected], environment: &Environment) -> Duration {
+    let slowest = registries
+        .iter()
+        .map(|connected| connected.registry.propagation())
+        .max();
+    slowest.unwrap_or(if environment.in_cluster {
+        limits::FLOOR_CLUSTER
+    } else {
+        limits::FLOOR_NONE
+    })
+}
+
+pub(super) fn announce_times(
+    events: &Events,
+    life: Life,
+    builder: &Builder,
+    plan: &Plan,
+    registries: &[Connected],
+) {
+    let environment = builder.environment.as_ref();
+    let wanted = environment.map(|environment| declared_floor(registries, environment));
+    if let Some(wanted) =
+        wanted.filter(|wanted| builder.times.floor.is_none() && *wanted > plan.floor)
+    {
+        events.emit(&Event::FloorClamped {
+            wanted,
+            floor: plan.floor,
+        });
+    }
+    if plan.floor.is_zero() && plan.quiet.is_zero() {
+        events.emit(&Event::NoClosing { life });
+    }
+}
+
+/// The services, as a report names them.
+pub(super) fn names(services: &[ServiceName]) -> String {
+    let names: Vec<&str> = services.iter().map(ServiceName::as_str).collect();
+    names.join(",")
+}
+
+pub(super) fn boot_id() -> Result<BootId, BuildError> {
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits).map_err(BuildError::Random)?;
+    Ok(BootId::from_bits(u128::from_ne_bytes(bits)))
+}
+
+fn resolve(address: &Address) -> io::Result<SocketAddr> {
+    if let Some(socket) = address.socket() {
+        return Ok(socket);
+    }
+    let found = address.to_string().to_socket_addrs()?.next();
+    found.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
