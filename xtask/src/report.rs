@@ -22,6 +22,8 @@ enum Verdict {
     Ok,
     Failed,
     NotRun,
+    /// Not run, and nobody is asked to make it run.
+    Extra,
 }
 
 impl Report {
@@ -61,8 +63,17 @@ impl Report {
 
     /// Remembers what was left out, and why.
     pub fn left_out(&mut self, name: &str, why: String) {
+        self.not_run(Verdict::NotRun, name, why);
+    }
+
+    /// The same of what proves more than must be proved: no run fails for it.
+    pub fn extra_left_out(&mut self, name: &str, why: String) {
+        self.not_run(Verdict::Extra, name, why);
+    }
+
+    fn not_run(&mut self, verdict: Verdict, name: &str, why: String) {
         let line = Line {
-            verdict: Verdict::NotRun,
+            verdict,
             name: name.to_owned(),
             took: Duration::ZERO,
             note: why,
@@ -101,6 +112,7 @@ impl std::fmt::Display for Line {
             Verdict::Ok => "ok",
             Verdict::Failed => "FAILED",
             Verdict::NotRun => "NOT RUN",
+            Verdict::Extra => "not run",
         };
         let seconds = self.took.as_secs_f64();
         write!(f, "{verdict:<8} {seconds:>7.1}s  {}", self.name)?;

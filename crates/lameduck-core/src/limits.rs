@@ -132,6 +132,14 @@ pub const REGISTRY_BACKOFF: (Duration, Duration) =
     (Duration::from_millis(100), Duration::from_secs(10));
 /// One request to a registry, except watches and keep-alives.
 pub const REGISTRY_CALL_MAX: Duration = Duration::from_secs(3);
+/// One login at a registry. etcd spends tens of milliseconds of a core on each, one after the other: a
+/// fleet that starts at once waits for its turn.
+pub const LOGIN_MAX: Duration = Duration::from_secs(10);
+/// A token that is refused sooner than this after its login counts as a login that failed.
+pub const LOGIN_PACE: Duration = Duration::from_secs(1);
+/// First and last pause between logins of a user whose watch is denied. etcd before 3.4.22 says that
+/// of a lost token, too; but where it is meant, a login for each attempt would only be a load.
+pub const LOGIN_DOUBT: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
 /// From connect to an open connection to one of a registry's hosts.
 pub const REGISTRY_DIAL_MAX: Duration = Duration::from_secs(2);
 /// The next host is tried beside one that has not answered for this long: one dead host of two must

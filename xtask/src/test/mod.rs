@@ -34,10 +34,12 @@ pub fn run(arguments: &[String]) -> Outcome {
         }
     }
     for missing in &missing {
-        report.left_out(
-            &format!("tests that need {}", missing.name),
-            missing.advice(),
-        );
+        let tests = format!("tests that need {}", missing.name);
+        if missing.is_extra() {
+            report.extra_left_out(&tests, missing.advice());
+        } else {
+            report.left_out(&tests, missing.advice());
+        }
     }
     report.finish()
 }

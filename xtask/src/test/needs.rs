@@ -14,30 +14,42 @@ pub struct Need {
     pub name: &'static str,
     /// Programs that must be on the path.
     programs: &'static [&'static str],
-    /// Debian packages that bring them.
-    packages: &'static [&'static str],
+    /// How they come.
+    source: Source,
+}
+
+enum Source {
+    /// These Debian packages bring them.
+    Debian(&'static [&'static str]),
+    /// Nothing here installs them, and no run fails without: how to get them.
+    ByHand(&'static str),
 }
 
 const NEEDS: &[Need] = &[
     Need {
         name: "etcd",
         programs: &["etcd", "etcdctl"],
-        packages: &["etcd-server", "etcd-client"],
+        source: Source::Debian(&["etcd-server", "etcd-client"]),
+    },
+    Need {
+        name: "etcd-3.6",
+        programs: &["etcd-3.6"],
+        source: Source::ByHand("put an etcd 3.6 on the path under that name"),
     },
     Need {
         name: "ip",
         programs: &["ip"],
-        packages: &["iproute2"],
+        source: Source::Debian(&["iproute2"]),
     },
     Need {
         name: "tmux",
         programs: &["tmux"],
-        packages: &["tmux"],
+        source: Source::Debian(&["tmux"]),
     },
     Need {
         name: "chromium",
         programs: &["chromium"],
-        packages: &["chromium"],
+        source: Source::Debian(&["chromium"]),
     },
 ];
 
@@ -52,7 +64,7 @@ pub fn provide() -> Vec<&'static Need> {
     let wanted: Vec<&Need> = missing();
     let packages: Vec<&str> = wanted
         .iter()
-        .flat_map(|need| need.packages)
+        .flat_map(|need| need.packages())
         .copied()
         .collect();
     if packages.is_empty() || !may_install() {
@@ -67,8 +79,26 @@ pub fn provide() -> Vec<&'static Need> {
 impl Need {
     /// What is missing, and how to get it.
     pub fn advice(&self) -> String {
-        let (programs, packages) = (self.programs.join("` or `"), self.packages.join(" "));
-        format!("`{programs}` is missing: on Debian, `apt-get install {packages}`")
+        let programs = self.programs.join("` or `");
+        match self.source {
+            Source::Debian(packages) => {
+                let packages = packages.join(" ");
+                format!("`{programs}` is missing: on Debian, `apt-get install {packages}`")
+            }
+            Source::ByHand(how) => format!("`{programs}` is missing: {how}"),
+        }
+    }
+
+    /// Whether nothing fails without it, even where everything must be proved.
+    pub const fn is_extra(&self) -> bool {
+        matches!(self.source, Source::ByHand(_))
+    }
+
+    const fn packages(&self) -> &'static [&'static str] {
+        match self.source {
+            Source::Debian(packages) => packages,
+            Source::ByHand(_) => &[],
+        }
     }
 
     fn is_there(&self) -> bool {
@@ -156,9 +186,9 @@ mod tests {
         let need = Need {
             name: "a",
             programs: &["no-such-program-1"],
-            packages: &["p-1"],
+            source: Source::Debian(&["p-1"]),
         };
-        assert!(!need.is_there());
+        assert!(!need.is_there() && !need.is_extra());
         let expected = "`no-such-program-1` is missing: on Debian, `apt-get install p-1`";
         assert_eq!(need.advice(), expected);
     }
@@ -168,7 +198,7 @@ mod tests {
         let need = Need {
             name: "a",
             programs: &["sh"],
-            packages: &[],
+            source: Source::Debian(&[]),
         };
         assert!(need.is_there());
     }

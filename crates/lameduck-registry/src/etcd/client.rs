@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::ready;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,6 +28,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tonic::{Code, Request, Status, Streaming};
 
+use super::login::{Failed, Kind, Login, Outcome, Pass, Token, still_lost};
 use super::transport::{Pool, Transport, Used};
 
 /// A call that failed.
@@ -109,26 +110,6 @@ pub struct Client {
     login: Option<Arc<Login>>,
 }
 
-struct Login {
-    name: String,
-    password: String,
-    token: Mutex<Option<HeaderValue>>,
-}
-
-impl Login {
-    /// Forgets `token`, unless another one has taken its place already.
-    fn forget(&self, token: Option<&HeaderValue>) {
-        let mut slot = self.slot();
-        if slot.as_ref() == token {
-            *slot = None;
-        }
-    }
-
-    fn slot(&self) -> std::sync::MutexGuard<'_, Option<HeaderValue>> {
-        self.token.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").finish_non_exhaustive()
@@ -157,14 +138,13 @@ impl Client {
         }
     }
 
-    /// The same, as this user of etcd.
+    /// The same, as this user of etcd. All clones share one token; it is renewed by whichever call
+    /// hears that it is of no use any more. An etcd that asks nobody for a login is used without.
     #[must_use]
     pub fn with_login(self, name: &str, password: &str) -> Self {
-        let login = Login {
-            name: name.to_owned(),
-            password: password.to_owned(),
-            token: Mutex::default(),
-        };
+        // Only jitter depends on it.
+        let seed = getrandom::u64().unwrap_or_default();
+        let login = Login::new(name, password, seed);
         Self {
             login: Some(Arc::new(login)),
             ..self
@@ -219,7 +199,7 @@ impl Client {
     ///
     /// [`Error::Registry`].
     pub async fn revoke(&self, lease: LeaseId) -> Result<(), Error> {
-        let answer = self.within(limits::REVOKE_MAX, |transport| async move {
+        let answer = self.within(limits::REVOKE_MAX, Kind::Unary, |transport| async move {
             let request = LeaseRevokeRequest { id: lease.0 };
             LeaseClient::new(transport).lease_revoke(request).await
         });
@@ -285,7 +265,7 @@ impl Client {
         &self,
         request: &RangeRequest,
     ) -> Result<lameduck_etcd_proto::etcdserverpb::RangeResponse, Error> {
-        let answer = self.call(|transport| {
+        let answer = self.call_patiently(Kind::Unary, |transport| {
             let request = request.clone();
             async move {
                 KvClient::new(transport)
@@ -311,7 +291,7 @@ impl Client {
             fragment: true,
             ..Default::default()
         };
-        let answer = self.call(|transport| {
+        let answer = self.call_patiently(Kind::Watch, |transport| {
             let request = WatchRequest {
                 request_union: Some(RequestUnion::CreateRequest(create.clone())),
             };
@@ -331,9 +311,8 @@ impl Client {
                 let mut answers = client.watch(request).await?.into_inner();
                 let first = answers.message().await?;
                 let first = first.ok_or_else(|| Status::unavailable("etcd: the watch ended"))?;
-                // etcd says so of a token that it does not know any more, too: log in and ask again.
-                if first.cancel_reason.contains("permission denied") {
-                    return Err(Status::unauthenticated(first.cancel_reason));
+                if first.canceled && first.compact_revision == 0 {
+                    return Err(cancelled(&first.cancel_reason));
                 }
                 Ok((answers, first, alive))
             }
@@ -353,16 +332,28 @@ impl Client {
         C: Fn(Transport) -> F,
         F: Future<Output = Result<T, Status>>,
     {
-        self.within(limits::REGISTRY_CALL_MAX, call).await
+        self.within(limits::REGISTRY_CALL_MAX, Kind::Unary, call)
+            .await
     }
 
-    async fn within<T, F, C>(&self, limit: Duration, call: C) -> Result<T, Error>
+    /// The same, for calls that nobody counts on within a certain time: where somebody has to log in
+    /// first, they wait for that, too.
+    async fn call_patiently<T, F, C>(&self, kind: Kind, call: C) -> Result<T, Error>
+    where
+        C: Fn(Transport) -> F,
+        F: Future<Output = Result<T, Status>>,
+    {
+        self.token().await?;
+        self.within(limits::REGISTRY_CALL_MAX, kind, call).await
+    }
+
+    async fn within<T, F, C>(&self, limit: Duration, kind: Kind, call: C) -> Result<T, Error>
     where
         C: Fn(Transport) -> F,
         F: Future<Output = Result<T, Status>>,
     {
         let used = Used::default();
-        let answer = timeout(limit, self.attempt(&used, &call)).await;
+        let answer = timeout(limit, self.attempt(kind, &used, &call)).await;
         let useless = match &answer {
             Err(_) => true,
             Ok(Err(status)) => status.code() == Code::Unavailable && self.pool.has_choice(),
@@ -380,47 +371,82 @@ impl Client {
         }
     }
 
-    async fn attempt<T, F, C>(&self, used: &Used, call: &C) -> Result<T, Status>
+    async fn attempt<T, F, C>(&self, kind: Kind, used: &Used, call: &C) -> Result<T, Status>
     where
         C: Fn(Transport) -> F,
         F: Future<Output = Result<T, Status>>,
     {
-        let token = self.token(used).await?;
-        let answer = call(self.transport(token.clone(), used)).await;
-        match (&self.login, answer) {
-            // Tokens run out, and vanish when etcd restarts.
-            (Some(login), Err(status)) if status.code() == Code::Unauthenticated => {
-                login.forget(token.as_ref());
-                let token = self.token(used).await?;
-                call(self.transport(token, used)).await
+        let token = self.token().await?;
+        let answer = call(self.transport(token.as_ref(), used)).await;
+        match (&self.login, token, answer) {
+            (Some(login), Some(token), Err(status))
+                if login.is_lost(&token, &status, kind, used.get().unwrap_or_default()) =>
+            {
+                let token = self.token().await?;
+                let answer = call(self.transport(token.as_ref(), used)).await;
+                answer.map_err(still_lost)
             }
-            (_, answer) => answer,
+            (_, _, answer) => answer,
         }
     }
 
-    fn transport(&self, token: Option<HeaderValue>, used: &Used) -> Transport {
-        Transport::new(self.pool.clone(), token, used.clone())
+    fn transport(&self, token: Option<&Token>, used: &Used) -> Transport {
+        let header = token.and_then(Token::header);
+        Transport::new(self.pool.clone(), header, used.clone())
     }
 
-    /// The token to call with; logs in where there is none yet.
-    async fn token(&self, used: &Used) -> Result<Option<HeaderValue>, Status> {
+    /// The token to call with; logs in where there is none yet. `None` for a client without a login.
+    async fn token(&self) -> Result<Option<Token>, Status> {
         let Some(login) = &self.login else {
             return Ok(None);
         };
-        if let Some(token) = login.slot().clone() {
-            return Ok(Some(token));
-        }
-        let request = AuthenticateRequest {
-            name: login.name.clone(),
-            password: login.password.clone(),
+        let log_in = || {
+            authenticate(
+                self.pool.clone(),
+                login.name.clone(),
+                login.password.clone(),
+            )
         };
-        let mut client = AuthClient::new(self.transport(None, used));
-        let answer = client.authenticate(request).await?;
-        let mut token = HeaderValue::try_from(answer.into_inner().token)
-            .map_err(|_| Status::internal("etcd: a token that is no header value"))?;
-        token.set_sensitive(true);
-        *login.slot() = Some(token.clone());
-        Ok(Some(token))
+        login.token(log_in).await.map(Some)
+    }
+}
+
+/// Logs in once.
+async fn authenticate(pool: Arc<Pool>, name: String, password: String) -> Outcome {
+    let used = Used::default();
+    let transport = Transport::new(pool.clone(), None, used.clone());
+    let request = AuthenticateRequest { name, password };
+    let mut client = AuthClient::new(transport);
+    let answer = timeout(limits::LOGIN_MAX, client.authenticate(request)).await;
+    let generation = used.get().unwrap_or_default();
+    let is_sent = used.get().is_some();
+    let token = match answer {
+        Ok(Ok(answer)) => {
+            let token = HeaderValue::try_from(answer.into_inner().token);
+            token.map_err(|_| Status::internal("etcd: a token that is no header value"))
+        }
+        Ok(Err(status)) if status.message().contains("authentication is not enabled") => {
+            return Ok(Pass {
+                token: None,
+                generation,
+            });
+        }
+        Ok(Err(status)) => Err(status),
+        Err(_) => {
+            pool.abandon(generation);
+            let text = format!("etcd: no login within {:?}", limits::LOGIN_MAX);
+            Err(Status::deadline_exceeded(text))
+        }
+    };
+    match token {
+        Ok(mut token) => {
+            token.set_sensitive(true);
+            Ok(Pass {
+                token: Some(token),
+                generation,
+            })
+        }
+        Err(status) => Err(Failed { status, is_sent }),
     }
 }
 
@@ -476,13 +502,16 @@ fn refuse_cancelled(answer: &WatchResponse) -> Result<(), Error> {
     if !answer.canceled {
         return Ok(());
     }
-    let class = if answer.cancel_reason.contains("permission denied") {
-        ErrorClass::Refused
-    } else {
-        ErrorClass::Retry
-    };
-    let message = format!("etcd: the watch was cancelled: {}", answer.cancel_reason);
-    Err(Error::Registry(RegistryError { class, message }))
+    Err(cancelled(&answer.cancel_reason).into())
+}
+
+/// A watch that etcd has cancelled for `reason`, which holds the text of a status.
+fn cancelled(reason: &str) -> Status {
+    let text = format!("etcd: the watch was cancelled: {reason}");
+    if reason.contains("permission denied") {
+        return Status::permission_denied(text);
+    }
+    Status::aborted(text)
 }
 
 fn seconds_of(ttl: i64) -> Duration {

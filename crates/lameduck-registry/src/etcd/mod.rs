@@ -4,6 +4,7 @@
 mod client;
 mod join;
 mod keys;
+mod login;
 pub mod ports;
 pub mod process;
 mod publication;

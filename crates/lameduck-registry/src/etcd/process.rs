@@ -21,8 +21,8 @@ const START_MAX: Duration = Duration::from_secs(30);
 const STARTS_MAX: u32 = 4;
 /// Kills etcd when standard input closes, ends when etcd does, prints etcd's process id first.
 const GUARD: &str = r#"
-log=$1; shift; exec 3<&0 2>/dev/null
-etcd "$@" >>"$log" 2>&1 3<&- & etcd=$!
+program=$1; log=$2; shift 2; exec 3<&0 2>/dev/null
+"$program" "$@" >>"$log" 2>&1 3<&- & etcd=$!
 { read x <&3; kill -9 $etcd; } & reader=$!
 echo $etcd
 wait $etcd; status=$?
@@ -38,6 +38,7 @@ pub struct Process {
     client: SocketAddr,
     peer: SocketAddr,
     directory: PathBuf,
+    program: String,
     options: Vec<String>,
 }
 
@@ -46,6 +47,22 @@ pub struct Process {
 pub fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// What an etcd 3.6 is called on the search path, beside the distribution's own one.
+pub const ETCD_3_6: &str = "etcd-3.6";
+
+/// Whether `test` can use an etcd 3.6 beside the distribution's. Where not, says so on standard error;
+/// `cargo xtask test` lists it among what did not run.
+#[must_use]
+pub fn newer_usable_in(test: &str) -> bool {
+    let without = std::env::var("LAMEDUCK_WITHOUT").unwrap_or_default();
+    let left_out = without.split([',', ' ']).any(|name| name == ETCD_3_6);
+    if !left_out && is_installed(ETCD_3_6) {
+        return usable_in(test);
+    }
+    eprintln!("{test}: left out: no {ETCD_3_6} on the search path");
+    false
 }
 
 /// Whether `test` can use a real etcd and its `etcdctl`. Where not, says so on standard error.
@@ -101,6 +118,15 @@ impl Process {
     ///
     /// As [`Process::start`].
     pub fn start_in(parent: &Path, options: &[&str]) -> io::Result<Self> {
+        Self::start_program("etcd", parent, options)
+    }
+
+    /// Starts `program`, an etcd of whatever version, with its directory below `parent`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Process::start`].
+    pub fn start_program(program: &str, parent: &Path, options: &[&str]) -> io::Result<Self> {
         let options: Vec<String> = options.iter().map(ToString::to_string).collect();
         let mut failure = io::Error::other("etcd was not started");
         for _ in 0..STARTS_MAX {
@@ -109,7 +135,7 @@ impl Process {
             let directory = parent.join(name);
             let _ = fs::remove_dir_all(&directory);
             fs::create_dir_all(&directory)?;
-            match launch(&directory, client, peer, &options) {
+            match launch(program, &directory, client, peer, &options) {
                 Ok((guard, pid)) => {
                     return Ok(Self {
                         guard,
@@ -117,6 +143,7 @@ impl Process {
                         client,
                         peer,
                         directory,
+                        program: program.to_owned(),
                         options,
                     });
                 }
@@ -162,7 +189,13 @@ impl Process {
     /// As [`Process::start`].
     pub fn restart(&mut self) -> io::Result<()> {
         self.kill()?;
-        (self.guard, self.pid) = launch(&self.directory, self.client, self.peer, &self.options)?;
+        (self.guard, self.pid) = launch(
+            &self.program,
+            &self.directory,
+            self.client,
+            self.peer,
+            &self.options,
+        )?;
         Ok(())
     }
 
@@ -209,6 +242,7 @@ fn free_ports() -> io::Result<(SocketAddr, SocketAddr)> {
 }
 
 fn launch(
+    program: &str,
     directory: &Path,
     client: SocketAddr,
     peer: SocketAddr,
@@ -224,7 +258,7 @@ fn launch(
         }
     }
     let mut guard = command
-        .args(["-c", GUARD, "sh"])
+        .args(["-c", GUARD, "sh", program])
         .arg(&log)
         .arg("--data-dir")
         .arg(directory.join("data"))

@@ -6,3 +6,4 @@ mod field;
 mod help;
 mod layout;
 mod leaving;
+mod login;
