@@ -94,6 +94,14 @@ pub enum Event {
         /// Since the pause was said.
         after: Duration,
     },
+    /// Requests of a client are refused (their streams are reset), since their `:authority` is none, and
+    /// none that means the same to HTTP can be put in its place. Said once a host.
+    AuthorityRefused {
+        /// The client.
+        remote: Address,
+        /// What it sent.
+        authority: String,
+    },
     /// A registry confirmed a wanted state, or failed to.
     Registration {
         /// Which registry, as its target says.

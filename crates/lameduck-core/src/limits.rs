@@ -103,6 +103,13 @@ pub const HTTP1_IDLE_MAX: Duration = Duration::from_secs(75);
 pub const HEALTH_LIST_MAX: usize = 100;
 /// Largest header list accepted, in bytes.
 pub const HEADER_BYTES_MAX: u32 = 16 << 10;
+/// Bytes of a header block in HTTP/2 that are held until it is whole, so that its `:authority` can be
+/// mended. With [`HEADER_BYTES_MAX`], h2 ends a connection for more than 7 frames of 16 KiB; a larger block
+/// passes as it is.
+pub const HEADERS_HELD_BYTES_MAX: usize = 128 << 10;
+/// Hosts of which a server says one thing, once each: a client that is set up wrong runs on a few hosts
+/// or on all of them, and 20 lines tell which.
+pub const PEERS_TOLD_MAX: usize = 20;
 /// HTTP/2 receive window per stream and per connection, in bytes.
 pub const WINDOW_BYTES: u32 = 1 << 20;
 

@@ -10,9 +10,15 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
 const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
 /// SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113, 6.5.2).
 const MAX_CONCURRENT_STREAMS: u16 = 3;
+/// SETTINGS_MAX_HEADER_LIST_SIZE.
+const MAX_HEADER_LIST_SIZE: u16 = 6;
+/// gRPC's GRPC_ALLOW_TRUE_BINARY_METADATA, which C-core alone sends.
+const TRUE_BINARY_METADATA: u16 = 0xfe03;
 const SETTING_BYTES: usize = 6;
 const GOAWAY_BYTES: usize = 8;
 
@@ -23,10 +29,21 @@ pub(crate) enum Seen {
     Headers { stream: u32 },
     /// RST_STREAM.
     Reset,
-    /// SETTINGS, not an acknowledgement, with the stream limit where it carried one.
-    Settings { max_streams: Option<u32> },
+    /// SETTINGS, not an acknowledgement.
+    Settings(Settings),
     /// GOAWAY, with the highest stream that is or may be processed.
     GoAway { last_stream: u32, code: u32 },
+}
+
+/// What a SETTINGS frame says that anybody here wants to know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// Streams that the other side may have open.
+    pub(crate) max_streams: Option<u32>,
+    /// Bytes of the largest header list that it takes.
+    pub(crate) headers_max: Option<u32>,
+    /// It is gRPC's C-core, which takes only a part of that for sure.
+    pub(crate) is_c_core: bool,
 }
 
 /// A parser of frame heads over a byte stream that is cut anywhere.
@@ -38,7 +55,9 @@ pub(crate) struct Parser {
     kind: Kind,
     kept: [u8; GOAWAY_BYTES],
     kept_len: usize,
-    max_streams: Option<u32>,
+    settings: Settings,
+    /// A header block has begun and goes on in the next frame.
+    in_block: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,11 +93,11 @@ impl Parser {
         }
     }
 
-    /// How many bytes may pass before one has to look again whether a frame begins; 0 where one
-    /// begins now.
+    /// How many bytes may pass before one has to look again whether a frame of any kind may come; 0
+    /// where it may now. Within a header block nothing but its CONTINUATION may (RFC 9113, 6.10).
     pub(crate) const fn to_boundary(&self) -> usize {
         match self.head_len {
-            0 => 0,
+            0 if !self.in_block => 0,
             HEAD => self.left,
             part => HEAD - part,
         }
@@ -98,7 +117,11 @@ impl Parser {
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = self.head;
         self.left = u32::from_be_bytes([0, l0, l1, l2]) as usize;
         self.kept_len = 0;
-        self.max_streams = None;
+        self.settings = Settings::default();
+        self.in_block = match kind {
+            HEADERS | CONTINUATION => flags & END_HEADERS == 0,
+            _ => self.in_block,
+        };
         self.kind = match kind {
             SETTINGS if flags & ACK == 0 => Kind::Settings,
             GOAWAY => Kind::GoAway,
@@ -129,8 +152,12 @@ impl Parser {
             payload = self.keep(payload, SETTING_BYTES);
             if self.kept_len == SETTING_BYTES {
                 let [i0, i1, v0, v1, v2, v3, ..] = self.kept;
-                if u16::from_be_bytes([i0, i1]) == MAX_CONCURRENT_STREAMS {
-                    self.max_streams = Some(u32::from_be_bytes([v0, v1, v2, v3]));
+                let value = u32::from_be_bytes([v0, v1, v2, v3]);
+                match u16::from_be_bytes([i0, i1]) {
+                    MAX_CONCURRENT_STREAMS => self.settings.max_streams = Some(value),
+                    MAX_HEADER_LIST_SIZE => self.settings.headers_max = Some(value),
+                    TRUE_BINARY_METADATA => self.settings.is_c_core = true,
+                    _ => {}
                 }
                 self.kept_len = 0;
             }
@@ -160,9 +187,7 @@ impl Parser {
     fn end_of_frame(&mut self, sink: &mut impl FnMut(Seen)) {
         self.head_len = 0;
         if self.kind == Kind::Settings {
-            sink(Seen::Settings {
-                max_streams: self.max_streams,
-            });
+            sink(Seen::Settings(self.settings));
         }
         self.kind = Kind::Skipped;
     }
@@ -190,6 +215,7 @@ mod tests {
             frame(SETTINGS, 0, 0, &settings),
             frame(SETTINGS, ACK, 0, &[]),
             frame(SETTINGS, 0, 0, &[]),
+            frame(SETTINGS, 0, 0, &[0, 6, 0, 0, 0x40, 0, 0xfe, 3, 0, 0, 0, 1]),
             frame(HEADERS, 4, 0x8000_0003, b"head"),
             frame(0, 1, 3, &[7; 700]),
             frame(RST_STREAM, 0, 5, &[0, 0, 0, 7]),
@@ -199,10 +225,20 @@ mod tests {
         ]
         .concat();
         let goaway = |last_stream, code| Seen::GoAway { last_stream, code };
-        let settings = |max_streams| Seen::Settings { max_streams };
+        let settings = |max_streams| {
+            Seen::Settings(Settings {
+                max_streams,
+                ..Settings::default()
+            })
+        };
         let seen = vec![
             settings(Some(10)),
             settings(None),
+            Seen::Settings(Settings {
+                max_streams: None,
+                headers_max: Some(0x4000),
+                is_c_core: true,
+            }),
             Seen::Headers { stream: 3 },
             Seen::Reset,
             goaway(0x7fff_ffff, 11),
@@ -232,6 +268,17 @@ mod tests {
             assert_eq!(parser.to_boundary(), expected);
             parser.feed(&[*byte], |_| {});
         }
+        assert_eq!(parser.to_boundary(), 0);
+    }
+
+    #[test]
+    fn d03_no_frame_may_come_between_the_parts_of_a_header_block() {
+        let mut parser = Parser::default();
+        parser.feed(&frame(HEADERS, 1, 1, b"he"), |_| {});
+        assert_eq!(parser.to_boundary(), HEAD, "it goes on");
+        parser.feed(&frame(CONTINUATION, 0, 1, b"a"), |_| {});
+        assert_eq!(parser.to_boundary(), HEAD, "it goes on");
+        parser.feed(&frame(CONTINUATION, END_HEADERS, 1, b"d"), |_| {});
         assert_eq!(parser.to_boundary(), 0);
     }
 

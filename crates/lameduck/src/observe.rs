@@ -69,6 +69,12 @@ fn log(event: &Event) {
         Event::AcceptResumed { address, after } => {
             info!(%address, ?after, "connections are accepted again");
         }
+        Event::AuthorityRefused { remote, authority } => warn!(
+            %remote,
+            ?authority,
+            "a client's requests are reset: their :authority is no host; set one there \
+             (grpc.default_authority in C-core's clients, grpc.WithAuthority in Go's)"
+        ),
         Event::Registration {
             registry,
             address,

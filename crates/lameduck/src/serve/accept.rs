@@ -108,12 +108,13 @@ impl ServerBuilder {
             local_addr: listener.local_addr()?,
             listener,
             router: self.router,
-            events: self.events,
             shared: Arc::new(Shared::new(
                 self.gate.unwrap_or_default(),
                 life,
                 self.services,
+                self.events.clone(),
             )),
+            events: self.events,
         })
     }
 }

@@ -357,7 +357,12 @@ mod tests {
         // The same socket, by another descriptor.
         let seen = SockRef::from(&stream).try_clone().expect("a descriptor");
         let life = Life::first(BootId::from_bits(1));
-        let shared = Arc::new(Shared::new(Gate::new(), life, Vec::new()));
+        let shared = Arc::new(Shared::new(
+            Gate::new(),
+            life,
+            Vec::new(),
+            crate::observe::Events::default(),
+        ));
         let serving = serve(stream, shared, Router::new()).expect("the peer is there");
         assert!(seen.tcp_nodelay().expect("a socket"));
         assert!(seen.keepalive().expect("a socket"));

@@ -1,8 +1,9 @@
 //! The socket as hyper sees it.
 //!
-//! It gives back the bytes that deciding the protocol took, sees the two GOAWAYs leave, can answer
-//! the shutdown PING in the peer's place, and does not close on a peer that is still sending: a
-//! socket closed with unread bytes sends RST, which can destroy an answer on its way.
+//! It gives back the bytes that deciding the protocol took, mends authorities that h2 would refuse, sees
+//! the two GOAWAYs leave, can answer the shutdown PING in the peer's place, and does not close on a peer
+//! that is still sending: a socket closed with unread bytes sends RST, which can destroy an answer on its
+//! way.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -20,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Sleep, sleep};
 
+use super::authority::Filter;
 use super::peer::Peer;
 use crate::cell::wire::Flag;
 use crate::frames::{Parser, Seen};
@@ -65,12 +67,15 @@ pub(super) struct Io {
     read: OwnedReadHalf,
     socket: Arc<Socket>,
     peer: Arc<Peer>,
-    prefix: BytesMut,
+    /// What was read and did not go to the reader yet: of it, the first `passed` bytes may.
+    held: BytesMut,
+    passed: usize,
     framing: Option<Box<Framing>>,
     linger: Linger,
 }
 
 struct Framing {
+    filter: Filter,
     inbound: Parser,
     outbound: Parser,
 }
@@ -88,7 +93,8 @@ impl Io {
             read,
             socket,
             peer,
-            prefix: BytesMut::new(),
+            held: BytesMut::new(),
+            passed: 0,
             framing: None,
             linger: Linger::Open,
         }
@@ -100,13 +106,17 @@ impl Io {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<Option<Protocol>>> {
         loop {
-            if let Some(protocol) = decide(&self.prefix) {
+            if let Some(protocol) = decide(&self.held) {
                 self.framing = (protocol == Protocol::Http2).then(|| {
                     Box::new(Framing {
+                        filter: Filter::after(PREFACE.len()),
                         inbound: Parser::after(PREFACE.len()),
                         outbound: Parser::default(),
                     })
                 });
+                let mut held = std::mem::take(&mut self.held);
+                self.passed = self.look(&mut held);
+                self.held = held;
                 return Poll::Ready(Ok(Some(protocol)));
             }
             let mut bytes = [0; PREFACE.len()];
@@ -115,8 +125,20 @@ impl Io {
             if buffer.filled().is_empty() {
                 return Poll::Ready(Ok(None));
             }
-            self.prefix.extend_from_slice(buffer.filled());
+            self.held.extend_from_slice(buffer.filled());
         }
+    }
+
+    /// How much of `bytes`, which begin where the last look passed nothing more, may go to the reader.
+    fn look(&mut self, bytes: &mut [u8]) -> usize {
+        let Some(framing) = &mut self.framing else {
+            return bytes.len();
+        };
+        let passed = framing.filter.look(bytes);
+        if let Some(authority) = passed.refused {
+            self.peer.tell_refused(&authority);
+        }
+        passed.bytes
     }
 
     /// The reader gets at most this much before the PONG is put in; 0: put it in now.
@@ -192,21 +214,44 @@ impl Io {
         buffer: &mut ReadBuf<'_>,
         most: usize,
     ) -> Poll<io::Result<()>> {
-        if self.prefix.has_remaining() {
-            let take = self.prefix.len().min(buffer.remaining()).min(most);
-            buffer.put_slice(&self.prefix[..take]);
-            self.prefix.advance(take);
-            return Poll::Ready(Ok(()));
+        loop {
+            if self.passed > 0 {
+                let take = self.passed.min(buffer.remaining()).min(most);
+                buffer.put_slice(&self.held[..take]);
+                self.held.advance(take);
+                self.passed -= take;
+                return Poll::Ready(Ok(()));
+            }
+            let start = buffer.filled().len();
+            if self.held.is_empty() && most >= buffer.remaining() {
+                ready!(Pin::new(&mut self.read).poll_read(context, buffer))?;
+                let new = &mut buffer.filled_mut()[start..];
+                let passed = self.look(new);
+                if passed == new.len() {
+                    return Poll::Ready(Ok(()));
+                }
+                self.held.extend_from_slice(&new[passed..]);
+                buffer.set_filled(start + passed);
+                if passed > 0 {
+                    return Poll::Ready(Ok(()));
+                }
+            } else if !ready!(self.poll_hold(context, most))? {
+                return Poll::Ready(Ok(()));
+            }
         }
-        if most >= buffer.remaining() {
-            return Pin::new(&mut self.read).poll_read(context, buffer);
-        }
+    }
+
+    /// Reads more of what is held, or a piece of which only a part may go to the reader. False at the end.
+    fn poll_hold(&mut self, context: &mut Context<'_>, most: usize) -> Poll<io::Result<bool>> {
         let mut piece = [0_u8; 4 << 10];
         let most = most.min(piece.len());
         let mut part = ReadBuf::new(&mut piece[..most]);
         ready!(Pin::new(&mut self.read).poll_read(context, &mut part))?;
-        buffer.put_slice(part.filled());
-        Poll::Ready(Ok(()))
+        let mut held = std::mem::take(&mut self.held);
+        held.extend_from_slice(part.filled());
+        self.passed = self.look(&mut held);
+        self.held = held;
+        Poll::Ready(Ok(!part.filled().is_empty()))
     }
 
     fn poll_write_with(

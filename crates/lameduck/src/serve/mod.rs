@@ -34,6 +34,7 @@
 
 mod accept;
 mod answer;
+mod authority;
 mod connection;
 mod control;
 mod http;

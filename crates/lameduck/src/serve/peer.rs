@@ -83,6 +83,11 @@ impl Peer {
         *slot = Some(held);
     }
 
+    /// A request of this peer is refused by h2 for its authority.
+    pub(super) fn tell_refused(&self, authority: &[u8]) {
+        self.shared.tell_refused(self.remote, authority);
+    }
+
     /// The IO wrapper is gone, and with it whatever the connection was upgraded to.
     pub(super) fn io_dropped(&self) {
         let mut slot = self.upgraded.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,13 @@
 //! What all connections of one server share.
 
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
+
 use ::http::HeaderValue;
 use arc_swap::ArcSwap;
+use lameduck_core::event::Event;
 use lameduck_core::instance::Life;
+use lameduck_core::limits::PEERS_TOLD_MAX;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -10,6 +15,7 @@ use crate::cell::gate::Gate;
 use crate::cell::tally::{Numbers, Tally};
 use crate::effects::connection::Orders;
 use crate::mark::{Identity, life_value};
+use crate::observe::Events;
 
 /// What answers say about who gives them.
 #[derive(Clone, Debug)]
@@ -64,10 +70,28 @@ pub(super) struct Shared {
     pub(super) numbers: Numbers,
     /// Cancelled when health streams end, whoever serves them.
     pub(super) health_ends: CancellationToken,
+    events: Events,
+    refused: ToldPeers,
+}
+
+/// The hosts that something was said of: once each, and of so many at most.
+#[derive(Default)]
+struct ToldPeers(Mutex<Vec<IpAddr>>);
+
+impl ToldPeers {
+    /// True the first time.
+    fn tell(&self, host: IpAddr) -> bool {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = told.len() < PEERS_TOLD_MAX && !told.contains(&host);
+        if is_new {
+            told.push(host);
+        }
+        is_new
+    }
 }
 
 impl Shared {
-    pub(super) fn new(gate: Gate, life: Life, services: Vec<String>) -> Self {
+    pub(super) fn new(gate: Gate, life: Life, services: Vec<String>, events: Events) -> Self {
         Self {
             gate,
             announcement: ArcSwap::from_pointee(Announcement::of(life, &services, 1)),
@@ -77,6 +101,18 @@ impl Shared {
             listening: watch::Sender::new(Listening::Open),
             numbers: Numbers::default(),
             health_ends: CancellationToken::new(),
+            events,
+            refused: ToldPeers::default(),
+        }
+    }
+
+    /// Says that requests of this host are refused for their authority. Once a host.
+    pub(super) fn tell_refused(&self, remote: SocketAddr, authority: &[u8]) {
+        if self.refused.tell(remote.ip()) {
+            self.events.emit(&Event::AuthorityRefused {
+                remote: remote.into(),
+                authority: String::from_utf8_lossy(authority).into_owned(),
+            });
         }
     }
 }

@@ -42,7 +42,7 @@ impl<T> Watched<T> {
         self.incoming.feed(bytes, |seen| match seen {
             Seen::Headers { .. } => {}
             Seen::Reset => link.note_reset(),
-            Seen::Settings { max_streams } => link.note_settings(max_streams),
+            Seen::Settings(settings) => link.note_settings(settings.max_streams),
             Seen::GoAway { last_stream, code } => link.note_goaway(GoAway { last_stream, code }),
         });
     }

@@ -1,6 +1,7 @@
 //! The accept loop and its connections, seen from raw sockets and frames.
 
 mod accept;
+mod authority;
 pub mod client;
 mod cut;
 mod goaway;
