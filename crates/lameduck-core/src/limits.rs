@@ -50,8 +50,15 @@ pub const COMMANDS_MAX: usize = 64;
 
 // --- a server's connections ---------------------------------------------------------------------
 
-/// From accept to the first frame or request head; a TCP probe that says nothing frees its slot.
+/// From accept to the first byte. Pools of connections that clients open in advance are silent until
+/// their first request; axum and tonic set no bound. As long as [`HTTP1_IDLE_MAX`], and for its reason.
+pub const FIRST_BYTE_MAX: Duration = HTTP1_IDLE_MAX;
+/// The same where slots run short (more than half of the connections are open): a TCP probe or a port
+/// scanner that says nothing frees its slot. Also the bound of the development server.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// From the first byte to the first whole frame or request head. A large head (60 kB of cookies) on a
+/// link of 10 kbit/s takes 48 s; a peer that sends one byte at a time must not hold a slot for ever.
+pub const FIRST_HEAD_MAX: Duration = Duration::from_secs(60);
 /// The same once the server is draining.
 pub const HANDSHAKE_DRAINING_MAX: Duration = Duration::from_secs(1);
 /// Draining: how long an idle HTTP/1.1 connection is kept for a request that may be on its way.
@@ -96,22 +103,40 @@ pub const ACCEPT_LAST_MAX: Duration = Duration::from_millis(500);
 pub const SERVER_PING_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the answer to such a PING may take; probes follow each other after this long.
 pub const SERVER_PING_MAX: Duration = Duration::from_secs(10);
-/// HTTP/1.1: from one request's end to the next one's head. Above the 60 s that common proxies keep.
-pub const HTTP1_IDLE_MAX: Duration = Duration::from_secs(75);
+/// HTTP/1.1: from one request's end to the next one's head. A server must keep an idle connection for
+/// longer than the balancer before it, or requests are lost in the race. The longest common time of a
+/// balancer is 600 s (Google's), for which its documentation recommends 620 s on servers. An idle
+/// connection costs a descriptor and a few kB; a peer that is gone is found by keep-alive probes.
+pub const HTTP1_IDLE_MAX: Duration = Duration::from_secs(620);
 /// Services in one answer of the health service's List; more are RESOURCE_EXHAUSTED, as its
 /// protocol says.
 pub const HEALTH_LIST_MAX: usize = 100;
-/// Largest header list accepted, in bytes.
+/// Largest header list that a caller, or the development server, accepts, in bytes.
 pub const HEADER_BYTES_MAX: u32 = 16 << 10;
 /// Bytes of a header block in HTTP/2 that are held until it is whole, so that its `:authority` can be
-/// mended. With [`HEADER_BYTES_MAX`], h2 ends a connection for more than 7 frames of 16 KiB; a larger block
-/// passes as it is.
+/// mended. Twice [`HTTP2_HEAD_BYTES_MAX`]; a larger block passes as it is, and is
+/// refused.
 pub const HEADERS_HELD_BYTES_MAX: usize = 128 << 10;
 /// Hosts of which a server says one thing, once each: a client that is set up wrong runs on a few hosts
 /// or on all of them, and 20 lines tell which.
 pub const PEERS_TOLD_MAX: usize = 20;
-/// HTTP/2 receive window per stream and per connection, in bytes.
+/// HTTP/1.1: bytes of a request's head. hyper's own bound, and so axum's: browsers send cookies of some
+/// ten kB, and whoever moves here must not get 431 for what was served before.
+pub const HTTP1_HEAD_BYTES_MAX: usize = 408 << 10;
+/// HTTP/1.1: headers of a request. hyper's own bound, and so axum's; each costs a slot of a table.
+pub const HTTP1_HEADERS_MAX: usize = 100;
+/// HTTP/2: bytes of a request's header list. The 16 KiB of axum and tonic refuse the cookies that the
+/// same browsers may send by HTTP/1.1; 256 streams with heads of this size hold 16 MiB.
+pub const HTTP2_HEAD_BYTES_MAX: u32 = 64 << 10;
+/// HTTP/2 receive window per stream, in bytes; also that of the registry's client for its connection.
 pub const WINDOW_BYTES: u32 = 1 << 20;
+/// HTTP/2 receive window of a server's connection, in bytes: eight times a stream's. With equal windows
+/// one upload that its handler does not read stops every other stream of the connection. h2 also takes
+/// half of it for the budget of small unread frames, which is 16,000 messages of 27 bytes then.
+pub const SERVER_CONNECTION_WINDOW_BYTES: u32 = 8 * WINDOW_BYTES;
+/// Largest HTTP/2 frame that a peer may send, in bytes: the least that RFC 9113 allows, and what all
+/// stock servers use; larger ones keep short answers waiting behind them.
+pub const SERVER_FRAME_BYTES_MAX: u32 = 16 << 10;
 
 /// Bytes of one answer that a connection holds for a peer that does not read, beyond the piece that
 /// the handler gave last. hyper's 400 KiB let one such peer hold 136 MB by its 256 streams, this holds

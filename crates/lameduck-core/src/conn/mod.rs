@@ -5,14 +5,16 @@
 //! taken. HTTP/1.1 has no such word: an answer says `Connection: close`, and a connection that is
 //! idle is closed only after a linger, since the next request may be on its way.
 //!
-//! Everything that the HTTP library waits for without a bound is bounded here: the handshake, the
-//! answer to the PING, half a request head.
+//! Everything that the HTTP library waits for without a bound is bounded here: the first byte, the first
+//! head, the answer to the PING, half a request head. A connection may be given an age and HTTP/2 an
+//! idle time, after which it takes leave in the same two steps, so that nothing is lost by them.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use crate::limits::{
-    CUT_FLUSH, FINAL_GOAWAY_MAX, HANDSHAKE_DRAINING_MAX, HANDSHAKE_MAX, HTTP1_LINGER,
+    CUT_FLUSH, FINAL_GOAWAY_MAX, FIRST_BYTE_MAX, FIRST_HEAD_MAX, HANDSHAKE_DRAINING_MAX,
+    HTTP1_LINGER,
 };
 use crate::machine::Machine;
 use crate::mutant;
@@ -30,10 +32,10 @@ pub enum Protocol {
     Http2,
 }
 
-/// What the edge finds when it looks at an HTTP/1 connection.
+/// What the edge finds when it looks at a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Look {
-    /// A request is in flight.
+    /// A request is in flight; HTTP/2: or has been since the last look.
     Busy,
     /// No request, but bytes lie in the socket.
     Waiting,
@@ -41,9 +43,36 @@ pub enum Look {
     Quiet,
 }
 
+/// The times of a connection that its owner chooses; `None` means no bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Bounds {
+    /// From the accept to the first byte.
+    pub first_byte: Option<Duration>,
+    /// From the first byte to the first whole frame or request head.
+    pub first_head: Option<Duration>,
+    /// HTTP/2: a connection without a request takes leave after this long, at twice as long at the
+    /// latest.
+    pub http2_idle: Option<Duration>,
+    /// From the accept to when a connection in use takes leave.
+    pub age: Option<Duration>,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            first_byte: Some(FIRST_BYTE_MAX),
+            first_head: Some(FIRST_HEAD_MAX),
+            http2_idle: None,
+            age: None,
+        }
+    }
+}
+
 /// What can happen to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
+    /// The peer's first byte is here.
+    Begun,
     /// The peer said something whole: its first HTTP/2 frame, or its first HTTP/1 request.
     Spoken(Protocol),
     /// Closing: take leave after this pause, without hurry. HTTP/1 says it in its answers instead.
@@ -69,8 +98,11 @@ pub enum Output {
     GoAway,
     /// HTTP/2: act as if the PING had been answered.
     InjectPong,
-    /// HTTP/1: look at it, and answer with [`Input::Seen`].
+    /// Look at it, and answer with [`Input::Seen`].
     Look,
+    /// HTTP/1: say `Connection: close` in the next answer. Nothing is closed before that: the peer
+    /// may be sending a request at this moment, and would not know what became of it.
+    LastAnswer,
     /// HTTP/1: close after the answer in flight, at once if there is none.
     Close,
     /// As far as can be known no new request will come here. Given out once.
@@ -95,7 +127,9 @@ pub enum Reason {
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum State {
-    /// Accepted; nothing whole was said yet.
+    /// Accepted; nothing was said yet.
+    Silent,
+    /// Something was said, nothing whole yet.
     Handshaking,
     /// In use, not told.
     Serving(Protocol),
@@ -132,6 +166,11 @@ pub struct Conn {
     hint: Option<Duration>,
     // Draining: until when new requests may come.
     leave_by: Option<Timestamp>,
+    bounds: Bounds,
+    // When a connection in use takes leave by itself.
+    age_at: Option<Timestamp>,
+    // HTTP/2: when it is looked at for requests.
+    idle_at: Option<Timestamp>,
     settled: bool,
     out: VecDeque<Output>,
 }
@@ -139,13 +178,21 @@ pub struct Conn {
 impl Conn {
     /// A connection accepted at `now`.
     #[must_use]
-    pub fn new(now: Timestamp) -> Self {
+    pub fn new(now: Timestamp, bounds: Bounds) -> Self {
+        let first_byte = bounds
+            .first_byte
+            .filter(|_| !mutant!("conn/bounds-the-handshake"));
         Self {
-            state: State::Handshaking,
-            deadline: (!mutant!("conn/bounds-the-handshake"))
-                .then_some((now + HANDSHAKE_MAX, "handshake")),
+            state: State::Silent,
+            deadline: first_byte.map(|within| (now + within, "first byte")),
             hint: None,
             leave_by: None,
+            bounds,
+            age_at: bounds
+                .age
+                .filter(|_| !mutant!("conn/ages"))
+                .map(|age| now + age),
+            idle_at: None,
             settled: false,
             out: VecDeque::new(),
         }
@@ -174,15 +221,57 @@ impl Conn {
         self.go(State::Gone, None);
     }
 
-    fn spoken(&mut self, now: Timestamp, protocol: Protocol) {
-        if self.state != State::Handshaking {
+    fn begun(&mut self, now: Timestamp) {
+        if self.state != State::Silent {
             return;
         }
-        self.go(State::Serving(protocol), None);
+        let first_head = self.bounds.first_head;
+        let head = first_head
+            .filter(|_| !mutant!("conn/bounds-the-first-head"))
+            .map(|within| (now + within, "first head"));
+        // What is left of a draining server's time is not prolonged by a byte.
+        let left = self.deadline.filter(|_| self.leave_by.is_some());
+        self.go(
+            State::Handshaking,
+            match (head, left) {
+                (Some(head), Some(left)) => Some(head.min(left)),
+                (head, left) => left.or(head),
+            },
+        );
+    }
+
+    fn spoken(&mut self, now: Timestamp, protocol: Protocol) {
+        if !matches!(self.state, State::Silent | State::Handshaking) {
+            return;
+        }
+        if protocol == Protocol::Http2 {
+            self.idle_at = self.bounds.http2_idle.map(|idle| now + idle);
+        }
+        self.serve_on(protocol);
         if let Some(by) = self.leave_by {
             self.take_leave(now, by);
         } else if let Some(pause) = self.hint {
             self.take_hint(now, pause);
+        }
+    }
+
+    // In use, until it is too old or, on HTTP/2, idle.
+    fn serve_on(&mut self, protocol: Protocol) {
+        let age = self.age_at.map(|at| (at, "age"));
+        let idle = self.idle_at.map(|at| (at, "idle"));
+        let first = age.into_iter().chain(idle).min_by_key(|(at, _)| *at);
+        self.go(State::Serving(protocol), first);
+    }
+
+    fn too_old_or_idle(&mut self, now: Timestamp, protocol: Protocol) {
+        let old = self.age_at.is_some_and(|at| at <= now);
+        match protocol {
+            Protocol::Http1 => {
+                self.age_at = None;
+                self.out.push_back(Output::LastAnswer);
+            }
+            Protocol::Http2 if old => self.tell(),
+            Protocol::Http2 => self.out.push_back(Output::Look),
         }
     }
 
@@ -224,7 +313,7 @@ impl Conn {
 
     fn take_leave(&mut self, now: Timestamp, by: Timestamp) {
         match self.state {
-            State::Handshaking => self.shorten_handshake(now),
+            State::Silent | State::Handshaking => self.shorten_handshake(now),
             State::Serving(Protocol::Http2) | State::Pacing => self.tell(),
             State::Telling | State::Told => self.deadline = self.final_deadline(),
             State::Serving(Protocol::Http1) => {
@@ -248,10 +337,8 @@ impl Conn {
     }
 
     fn shorten_handshake(&mut self, now: Timestamp) {
-        let by = now + HANDSHAKE_DRAINING_MAX;
-        if self.deadline.is_some_and(|(at, _)| by < at) {
-            self.deadline = Some((by, "handshake"));
-        }
+        let by = (now + HANDSHAKE_DRAINING_MAX, "handshake");
+        self.deadline = Some(self.deadline.map_or(by, |left| left.min(by)));
     }
 
     fn goaway_out(&mut self, now: Timestamp) {
@@ -285,6 +372,11 @@ impl Conn {
             (State::Lingering, Look::Quiet) if self.deadline.is_none() => {
                 self.end(Some((now + HANDSHAKE_DRAINING_MAX, "half a head")));
             }
+            (State::Serving(Protocol::Http2), Look::Busy) => {
+                self.idle_at = self.bounds.http2_idle.map(|idle| now + idle);
+                self.serve_on(Protocol::Http2);
+            }
+            (State::Serving(Protocol::Http2), Look::Waiting | Look::Quiet) => self.tell(),
             (State::Ending, Look::Busy) => self.deadline = None,
             (State::Ending, Look::Waiting | Look::Quiet) if self.deadline.is_none() => {
                 self.drop_it(Reason::Silent);
@@ -324,7 +416,8 @@ impl Conn {
                 self.settle();
                 self.go(State::Cutting, Some((now + CUT_FLUSH / 2, "end streams")));
             }
-            State::Handshaking
+            State::Silent
+            | State::Handshaking
             | State::Serving(Protocol::Http1)
             | State::Lingering
             | State::Ending
@@ -347,7 +440,8 @@ impl Conn {
 
     fn due(&mut self, now: Timestamp) {
         match self.state {
-            State::Handshaking => self.drop_it(Reason::Silent),
+            State::Silent | State::Handshaking => self.drop_it(Reason::Silent),
+            State::Serving(protocol) => self.too_old_or_idle(now, protocol),
             State::Pacing => self.tell(),
             // Not even the first GOAWAY could be written: the peer does not read.
             State::Telling | State::Forced => self.settle(),
@@ -358,7 +452,7 @@ impl Conn {
                 self.go(State::Flushing, Some((now + CUT_FLUSH / 2, "flush")));
             }
             State::Flushing => self.drop_it(Reason::Cut),
-            State::Serving(_) | State::Final | State::Upgraded | State::Gone => {}
+            State::Final | State::Upgraded | State::Gone => {}
         }
     }
 }
@@ -372,6 +466,7 @@ impl Machine for Conn {
             return;
         }
         match input {
+            Input::Begun => self.begun(now),
             Input::Spoken(protocol) => self.spoken(now, protocol),
             Input::Hint(pause) => self.hint(now, pause),
             Input::Leave(within) => self.leave(now, within),

@@ -14,6 +14,27 @@ const H1: Protocol = Protocol::Http1;
 const H2: Protocol = Protocol::Http2;
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Short times, and neither an age nor an idle time.
+const BOUNDS: Bounds = Bounds {
+    first_byte: Some(Duration::from_secs(10)),
+    first_head: Some(Duration::from_secs(20)),
+    http2_idle: None,
+    age: None,
+};
+/// All times.
+const ALL: Bounds = Bounds {
+    http2_idle: Some(Duration::from_secs(25)),
+    age: Some(Duration::from_secs(40)),
+    ..BOUNDS
+};
+/// No bound at all.
+const NONE: Bounds = Bounds {
+    first_byte: None,
+    first_head: None,
+    http2_idle: None,
+    age: None,
+};
+
 /// A machine, and what it gave out with the time of each.
 struct World {
     conn: Conn,
@@ -24,9 +45,9 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(bounds: Bounds) -> Self {
         Self {
-            conn: Conn::new(Timestamp::ZERO),
+            conn: Conn::new(Timestamp::ZERO, bounds),
             now: Timestamp::ZERO,
             seen: Vec::new(),
             look: Look::Quiet,
@@ -65,8 +86,8 @@ impl World {
 
 /// Inputs at their milliseconds, deadlines in between and for a minute after; what came of it, as
 /// `ms: outputs`.
-fn check_looking(look: Look, scenario: &[(u64, Input)], expected: &[&str]) {
-    let mut world = World::new();
+fn check_bounds(bounds: Bounds, look: Look, scenario: &[(u64, Input)], expected: &[&str]) {
+    let mut world = World::new(bounds);
     world.look = look;
     for (at, input) in scenario {
         world.pass(Timestamp::from_millis(*at));
@@ -83,6 +104,10 @@ fn check_looking(look: Look, scenario: &[(u64, Input)], expected: &[&str]) {
         last = Some(at);
     }
     assert_eq!(got, expected);
+}
+
+fn check_looking(look: Look, scenario: &[(u64, Input)], expected: &[&str]) {
+    check_bounds(BOUNDS, look, scenario, expected);
 }
 
 fn check(scenario: &[(u64, Input)], expected: &[&str]) {
@@ -107,6 +132,91 @@ fn silence_is_bounded_and_more_so_in_draining() {
     check(
         &[(9_500, Input::Leave(SECOND))],
         &["10000: Settled, Drop(Silent)"],
+    );
+}
+
+#[test]
+fn s11_a_first_head_has_a_time_of_its_own() {
+    check(
+        &[(9_000, Input::Begun), (9_500, Input::Begun)],
+        &["29000: Settled, Drop(Silent)"],
+    );
+    check(&[(9_000, Input::Begun), (28_000, Input::Spoken(H1))], &[]);
+    // Draining: a byte does not prolong what was left.
+    check(
+        &[(20, Input::Leave(SECOND)), (900, Input::Begun)],
+        &["1020: Settled, Drop(Silent)"],
+    );
+    check(
+        &[(900, Input::Begun), (950, Input::Leave(SECOND))],
+        &["1950: Settled, Drop(Silent)"],
+    );
+}
+
+#[test]
+fn s11_without_bounds_nothing_ends_by_itself_but_draining_does() {
+    check_bounds(NONE, Look::Quiet, &[], &[]);
+    check_bounds(NONE, Look::Quiet, &[(10, Input::Begun)], &[]);
+    for input in [Input::Begun, Input::Hint(SECOND)] {
+        check_bounds(
+            NONE,
+            Look::Quiet,
+            &[(10, input), (20, Input::Leave(SECOND))],
+            &["1020: Settled, Drop(Silent)"],
+        );
+    }
+}
+
+#[test]
+fn s11_an_old_connection_takes_leave_as_in_closing() {
+    let scenario = [
+        (5, Input::Spoken(H2)),
+        (40_001, Input::GoAwayOut),
+        (40_030, Input::FinalOut),
+        (40_100, Input::Leave(SECOND)),
+    ];
+    check_bounds(
+        ALL,
+        Look::Busy,
+        &scenario,
+        &["25005: Look", "40000: GoAway", "40030: Settled"],
+    );
+    // Without an answer to the PING it serves on: nothing forces it before the server leaves.
+    check_bounds(
+        ALL,
+        Look::Busy,
+        &[(5, Input::Spoken(H2)), (40_001, Input::GoAwayOut)],
+        &["25005: Look", "40000: GoAway"],
+    );
+    // HTTP/1 says it in its next answer, and is not closed.
+    check_bounds(
+        ALL,
+        Look::Quiet,
+        &[(5, Input::Spoken(H1))],
+        &["40000: LastAnswer"],
+    );
+    check_bounds(
+        ALL,
+        Look::Busy,
+        &[(5, Input::Spoken(H1)), (6, Input::Upgraded)],
+        &[],
+    );
+}
+
+#[test]
+fn s11_an_idle_http2_connection_takes_leave() {
+    check_bounds(
+        ALL,
+        Look::Quiet,
+        &[(5, Input::Spoken(H2))],
+        &["25005: Look, GoAway"],
+    );
+    let patient = Bounds { age: None, ..ALL };
+    check_bounds(
+        patient,
+        Look::Busy,
+        &[(5, Input::Spoken(H2))],
+        &["25005: Look", "50005: Look"],
     );
 }
 
@@ -255,6 +365,7 @@ fn an_upgraded_connection_is_its_owners_until_the_cut() {
 
 fn inputs() -> Vec<Input> {
     let mut all = vec![
+        Input::Begun,
         Input::Spoken(H1),
         Input::Spoken(H2),
         Input::Hint(Duration::ZERO),
@@ -291,7 +402,7 @@ fn situation(conn: &Conn, now: Timestamp) -> String {
 /// Every situation that can be reached, every input in it, and its deadline.
 #[test]
 fn the_whole_table() {
-    let start = (Conn::new(Timestamp::ZERO), Timestamp::ZERO);
+    let start = (Conn::new(Timestamp::ZERO, ALL), Timestamp::ZERO);
     let mut known = BTreeSet::from([situation(&start.0, start.1)]);
     let (mut queue, mut text) = (VecDeque::from([start]), String::new());
     while let Some((conn, now)) = queue.pop_front() {
@@ -337,8 +448,11 @@ proptest! {
 
     /// Whatever happens: each wait is bounded, and each promise is kept once.
     #[test]
-    fn every_wait_is_bounded(steps in prop::collection::vec(any_step(), 0..12)) {
-        let mut world = World::new();
+    fn every_wait_is_bounded(
+        steps in prop::collection::vec(any_step(), 0..12),
+        bounds in prop::sample::select(vec![BOUNDS, ALL, NONE]),
+    ) {
+        let mut world = World::new(bounds);
         let (mut left, mut forced, mut asked) = (None, None, None);
         for (pause, input, look) in steps {
             world.look = look;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use lameduck::effects::connection::{self, Edge};
-use lameduck_core::conn::{Conn, Input, Look, Reason};
+use lameduck_core::conn::{Bounds, Conn, Input, Look, Reason};
 use lameduck_core::instance::Life;
 use lameduck_core::machine::{Machine, Ticket};
 use lameduck_core::time::Timestamp;
@@ -35,7 +35,7 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(now: Timestamp, number: u64) -> Self {
         Self {
-            machine: Conn::new(now),
+            machine: Conn::new(now, Bounds::default()),
             number,
             told: false,
             last_told: false,
@@ -113,7 +113,11 @@ impl Edge for Wire<'_> {
     }
 
     fn look(&mut self) -> Look {
-        unreachable!("only HTTP/1 is looked at, and these worlds speak HTTP/2")
+        unreachable!("these worlds speak HTTP/2, without an idle time")
+    }
+
+    fn last_answer(&mut self) {
+        unreachable!("only HTTP/1 ages in this way, and these worlds speak HTTP/2")
     }
 
     fn settled(&mut self) {

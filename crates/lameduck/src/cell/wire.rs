@@ -1,6 +1,6 @@
 //! What one connection's parts tell each other: its IO wrapper, its service, its bodies, its task.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// One fact or wish about a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,16 @@ pub(crate) enum Flag {
     Dropped = 1 << 7,
     /// The connection is cut while another protocol reads from it: its end is to be an error.
     Cut = 1 << 8,
+    /// The peer's first byte is here.
+    Begun = 1 << 9,
+    /// HTTP/1: the next answer says `Connection: close`.
+    LastAnswer = 1 << 10,
+}
+
+const ONE_BEGUN: u64 = 1 << 32;
+
+const fn in_flight(requests: u64) -> u64 {
+    requests % ONE_BEGUN
 }
 
 /// The flags and counts of one connection.
@@ -32,7 +42,8 @@ pub(crate) enum Flag {
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     flags: AtomicU32,
-    in_flight: AtomicU32,
+    // How many have begun in the upper half, how many are in flight in the lower one.
+    requests: AtomicU64,
     identified: AtomicU32,
 }
 
@@ -52,16 +63,21 @@ impl Wire {
 
     /// One request more. True where it is the only one.
     pub(crate) fn begin(&self) -> bool {
-        self.in_flight.fetch_add(1, Ordering::Relaxed) == 0
+        in_flight(self.requests.fetch_add(ONE_BEGUN | 1, Ordering::Relaxed)) == 0
     }
 
     /// One request less. True where it was the only one.
     pub(crate) fn end(&self) -> bool {
-        self.in_flight.fetch_sub(1, Ordering::Release) == 1
+        in_flight(self.requests.fetch_sub(1, Ordering::Release)) == 1
     }
 
     pub(crate) fn busy(&self) -> bool {
-        self.in_flight.load(Ordering::Acquire) > 0
+        in_flight(self.requests.load(Ordering::Acquire)) > 0
+    }
+
+    /// How many requests have begun. Wraps.
+    pub(crate) fn begun(&self) -> u32 {
+        (self.requests.load(Ordering::Acquire) / ONE_BEGUN) as u32
     }
 
     /// True the first time that it is called for this generation of the identity (1, 2, …).
@@ -85,6 +101,18 @@ mod tests {
         assert!(!wire.take(Flag::InjectPong));
         assert!(wire.has(Flag::GoAwayOut));
         assert!(!wire.has(Flag::FinalOut));
+    }
+
+    #[test]
+    fn requests_are_counted_from_their_begin_to_their_end() {
+        let wire = Wire::default();
+        assert!(wire.begin());
+        assert!(!wire.begin());
+        assert!(!wire.end());
+        assert!(wire.busy());
+        assert!(wire.end());
+        assert!(!wire.busy());
+        assert_eq!(wire.begun(), 2);
     }
 
     #[test]

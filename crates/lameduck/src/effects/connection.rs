@@ -69,8 +69,10 @@ pub trait Edge {
     fn graceful(&mut self);
     /// Acts as if the PING had been answered.
     fn inject_pong(&mut self);
-    /// Looks at an HTTP/1 connection.
+    /// Looks whether there is a request on the connection.
     fn look(&mut self) -> Look;
+    /// HTTP/1: says `Connection: close` in the next answer.
+    fn last_answer(&mut self);
     /// As far as can be known no new request will come here.
     fn settled(&mut self);
     /// Ends the answers in flight in a way that their readers can tell from a good end.
@@ -88,6 +90,7 @@ pub fn perform(edge: &mut impl Edge, output: Output) -> Option<Input> {
         Output::GoAway | Output::Close => edge.graceful(),
         Output::InjectPong => edge.inject_pong(),
         Output::Look => return Some(Input::Seen(edge.look())),
+        Output::LastAnswer => edge.last_answer(),
         Output::Settled => edge.settled(),
         Output::EndStreams => {
             edge.end_answers();

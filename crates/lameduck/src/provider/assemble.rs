@@ -36,6 +36,7 @@ impl Builder {
             .services(self.services.clone())
             .listener(parts.listener)
             .events(parts.events.clone())
+            .limits(self.limits)
             .router(routes::join(self.router, self.grpc, shown))
             .build()
             .map_err(|source| BuildError::Bind {

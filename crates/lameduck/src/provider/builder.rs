@@ -24,7 +24,7 @@ use super::signals::Progress;
 use crate::env::Environment;
 use crate::health::{Health, ServingStatus};
 use crate::observe::{Events, Observer};
-use crate::serve::Server;
+use crate::serve::{Limits, Server};
 
 /// Collects what a provider is to be. Every mistake is told by [`build`](Self::build).
 #[derive(Default)]
@@ -45,6 +45,7 @@ pub struct Builder {
     pub(super) times: Times,
     pub(super) hooks: Vec<Hook>,
     pub(super) observers: Vec<Observer>,
+    pub(super) limits: Limits,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -147,6 +148,13 @@ impl Builder {
         self
     }
 
+    /// Changes the bounds of the port and of its connections: windows, heads, idle times, numbers.
+    /// May be said several times; [`Limits`] has the defaults.
+    pub fn server(mut self, change: impl FnOnce(&mut Limits)) -> Self {
+        change(&mut self.limits);
+        self
+    }
+
     /// Whether `grpc.health.v1` is served on the port (default: yes).
     pub fn health(mut self, served: bool) -> Self {
         self.without_health = !served;
@@ -213,6 +221,7 @@ impl Builder {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(BuildError::NoRuntime);
         }
+        self.limits.check()?;
         let services = self.services.iter().map(|name| name.parse());
         let services = services.collect::<Result<Vec<ServiceName>, _>>()?;
         let registries = self.connect(&services)?;

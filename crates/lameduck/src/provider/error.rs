@@ -7,6 +7,8 @@ use std::time::Duration;
 use lameduck_core::name::{Address, NameError};
 use lameduck_core::registry::RegistryError;
 
+use crate::serve::LimitsError;
+
 /// Why a provider could not be built.
 ///
 /// Its `Debug` is its `Display`: that is what a `main` prints which returns it by `?`. Such a process
@@ -49,6 +51,8 @@ pub enum BuildError {
         /// How long it may be.
         at_most: Duration,
     },
+    /// A bound of the server that cannot work.
+    Limits(LimitsError),
     /// The operating system gave no random boot id.
     Random(getrandom::Error),
     /// Signals could not be caught.
@@ -105,6 +109,7 @@ impl fmt::Display for BuildError {
                 f,
                 "a {what} of {is:?} does not fit: at most {at_most:?}; shorten it or raise the budget"
             ),
+            Self::Limits(error) => error.fmt(f),
             Self::Random(error) => write!(f, "no random boot id: {error}"),
             Self::Signals(error) => write!(f, "cannot catch signals: {error}; say .signals(false)"),
             Self::NoRuntime => f.write_str("build() must be called within a tokio runtime"),
@@ -124,6 +129,7 @@ impl std::error::Error for BuildError {
             Self::Bind { source, .. } => Some(source),
             Self::Signals(source) => Some(source),
             Self::Random(source) => Some(source),
+            Self::Limits(source) => Some(source),
             _ => None,
         }
     }
@@ -132,6 +138,12 @@ impl std::error::Error for BuildError {
 impl From<NameError> for BuildError {
     fn from(error: NameError) -> Self {
         Self::Service(error)
+    }
+}
+
+impl From<LimitsError> for BuildError {
+    fn from(error: LimitsError) -> Self {
+        Self::Limits(error)
     }
 }
 

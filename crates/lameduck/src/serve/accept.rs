@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use lameduck_core::instance::Life;
-use lameduck_core::limits::{ACCEPT_LAST_MAX, ACCEPT_PAUSE, CONNECTIONS_MAX, LISTEN_BACKLOG};
+use lameduck_core::limits::{ACCEPT_LAST_MAX, ACCEPT_PAUSE, LISTEN_BACKLOG};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -15,8 +15,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::connection::serve;
 use super::control::Control;
+use super::limits::Limits;
 use super::pause::Pause;
-use super::shared::{Listening, Shared};
+use super::shared::{Crowd, Listening, Shared};
 use crate::cell::gate::Gate;
 use crate::observe::Events;
 
@@ -47,6 +48,7 @@ pub struct ServerBuilder {
     listener: Option<TcpListener>,
     router: Router,
     events: Events,
+    limits: Limits,
 }
 
 impl ServerBuilder {
@@ -85,6 +87,13 @@ impl ServerBuilder {
         self
     }
 
+    /// The bounds of the server and of its connections. Default: [`Limits::default`].
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
     /// Who hears of accepting that does not go on. The log alone if nobody is given.
     #[must_use]
     pub(crate) fn events(mut self, events: Events) -> Self {
@@ -95,7 +104,8 @@ impl ServerBuilder {
     /// The server, which accepts nothing before it is [run](Server::run). Needs no runtime.
     ///
     /// # Errors
-    /// Where the listener or the life is missing, or the listener has no address.
+    /// Where the listener or the life is missing, the listener has no address, or
+    /// [a limit](Limits::check) cannot work.
     pub fn build(self) -> io::Result<Server> {
         let missing = |what| {
             let text = format!("a server needs a {what}: call `.{what}(..)` before `.build()`");
@@ -103,6 +113,9 @@ impl ServerBuilder {
         };
         let listener = self.listener.ok_or_else(|| missing("listener"))?;
         let life = self.life.ok_or_else(|| missing("life"))?;
+        self.limits
+            .check()
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         listener.set_nonblocking(true)?;
         Ok(Server {
             local_addr: listener.local_addr()?,
@@ -113,6 +126,7 @@ impl ServerBuilder {
                 life,
                 self.services,
                 self.events.clone(),
+                self.limits,
             )),
             events: self.events,
         })
@@ -190,11 +204,12 @@ impl Accepting<'_> {
     async fn run(mut self, listener: tokio::net::TcpListener) {
         let mut listening = self.shared.listening.subscribe();
         while *listening.borrow_and_update() == Listening::Open {
-            let room = self.tasks.len() < CONNECTIONS_MAX;
+            let most = self.shared.limits.connections;
+            let room = self.tasks.len() < most;
             let settled = if room {
                 self.pause.settles()
             } else {
-                self.pause.begin(&Full);
+                self.pause.begin(&Full(most));
                 None
             };
             tokio::select! {
@@ -249,21 +264,25 @@ impl Accepting<'_> {
     }
 
     fn spawn(&mut self, stream: TcpStream) {
-        if let Some(serving) = serve(stream, Arc::clone(self.shared), self.router.clone()) {
+        let shared = Arc::clone(self.shared);
+        let crowd = if self.tasks.len() > shared.limits.connections / 2 {
+            Crowd::Many
+        } else {
+            Crowd::Few
+        };
+        if let Some(serving) = serve(stream, shared, self.router.clone(), crowd) {
             self.tasks.spawn(serving);
         }
     }
 }
 
 /// Why no connection is accepted where there is no room for one.
-struct Full;
+struct Full(usize);
 
 impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{CONNECTIONS_MAX} connections are open, which is the bound"
-        )
+        let Self(most) = self;
+        write!(f, "{most} connections are open, which is the bound")
     }
 }
 

@@ -7,8 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use lameduck_core::conn::{Conn, Input, Look, Protocol, Reason};
-use lameduck_core::limits::{SERVER_PING_INTERVAL, SERVER_PING_MAX};
+use lameduck_core::conn::{Bounds, Conn, Input, Look, Protocol, Reason};
 use lameduck_core::machine::Machine;
 use rustix::net::RecvFlags;
 use socket2::{SockRef, TcpKeepalive};
@@ -20,7 +19,7 @@ use tokio::time::{Sleep, sleep_until};
 use super::http::{Http, Parts, Progress};
 use super::io::{Io, Socket};
 use super::peer::Peer;
-use super::shared::Shared;
+use super::shared::{Crowd, Shared};
 use crate::cell::tally::Gauge;
 use crate::cell::wire::Flag;
 use crate::effects;
@@ -33,18 +32,22 @@ pub(super) fn serve(
     stream: TcpStream,
     shared: Arc<Shared>,
     router: Router,
+    crowd: Crowd,
 ) -> Option<impl Future<Output = ()> + Send> {
     stream.set_nodelay(true).ok()?;
     // HTTP/1 has no PING: the kernel asks for it, so that a peer that is gone is noticed even where
     // nothing is to be written to it.
-    let asking = TcpKeepalive::new()
-        .with_time(SERVER_PING_INTERVAL)
-        .with_interval(SERVER_PING_MAX);
-    SockRef::from(&stream).set_tcp_keepalive(&asking).ok()?;
+    if let Some(interval) = shared.limits.ping_interval {
+        let asking = TcpKeepalive::new()
+            .with_time(interval)
+            .with_interval(shared.limits.ping_timeout);
+        SockRef::from(&stream).set_tcp_keepalive(&asking).ok()?;
+    }
     let (local, remote) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
     let orders = shared.orders.subscribe();
     let peer = Arc::new(Peer::new(shared, local, remote));
-    Some(Connection::new(stream, peer, router).run(orders))
+    let bounds = peer.shared.bounds(peer.number, crowd);
+    Some(Connection::new(stream, peer, router, bounds).run(orders))
 }
 
 struct Connection {
@@ -61,9 +64,12 @@ struct Connection {
 /// What the machine has been told of already.
 #[derive(Default)]
 struct Noticed {
+    begun: bool,
     spoken: bool,
     go_away: bool,
     last: bool,
+    /// HTTP/2: requests at the last look.
+    requests: u32,
 }
 
 enum Wake {
@@ -76,12 +82,12 @@ enum Wake {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, peer: Arc<Peer>, router: Router) -> Self {
+    fn new(stream: TcpStream, peer: Arc<Peer>, router: Router, bounds: Bounds) -> Self {
         let clock = Clock::start();
         let (read, socket) = Socket::split(stream);
         let io = Io::new(read, Arc::clone(&socket), Arc::clone(&peer));
         Self {
-            machine: Conn::new(clock.now()),
+            machine: Conn::new(clock.now(), bounds),
             clock,
             http: Http::Undecided(io),
             accounts: Accounts::open(Arc::clone(&peer.shared)),
@@ -171,6 +177,10 @@ impl Connection {
     fn notice(&mut self) -> Option<Input> {
         let wire = &self.parts.peer.wire;
         let noticed = &mut self.noticed;
+        if !noticed.begun && wire.has(Flag::Begun) {
+            noticed.begun = true;
+            return Some(Input::Begun);
+        }
         if !noticed.spoken && wire.has(Flag::Spoken) {
             noticed.spoken = true;
             return Some(Input::Spoken(match self.http {
@@ -265,7 +275,13 @@ impl effects::connection::Edge for Connection {
     }
 
     fn look(&mut self) -> Look {
-        if self.parts.peer.wire.busy() {
+        let wire = &self.parts.peer.wire;
+        if matches!(self.http, Http::Two(..)) {
+            let before = std::mem::replace(&mut self.noticed.requests, wire.begun());
+            let busy = wire.busy() || before != self.noticed.requests;
+            return if busy { Look::Busy } else { Look::Quiet };
+        }
+        if wire.busy() {
             return Look::Busy;
         }
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -274,6 +290,10 @@ impl effects::connection::Edge for Connection {
             // Nothing there, its end, or its error: nothing that a request could come of.
             Ok(_) | Err(_) => Look::Quiet,
         }
+    }
+
+    fn last_answer(&mut self) {
+        self.parts.peer.wire.set(Flag::LastAnswer);
     }
 
     fn drop_it(&mut self, reason: Reason) {
@@ -344,7 +364,9 @@ impl Drop for Accounts {
 mod tests {
     use super::*;
     use crate::cell::gate::Gate;
+    use crate::serve::Limits;
     use lameduck_core::instance::{BootId, Life};
+    use lameduck_core::limits::SERVER_PING_INTERVAL;
 
     #[tokio::test]
     async fn sockets_send_at_once_and_the_kernel_asks_for_peers_that_may_be_gone() {
@@ -357,13 +379,11 @@ mod tests {
         // The same socket, by another descriptor.
         let seen = SockRef::from(&stream).try_clone().expect("a descriptor");
         let life = Life::first(BootId::from_bits(1));
-        let shared = Arc::new(Shared::new(
-            Gate::new(),
-            life,
-            Vec::new(),
-            crate::observe::Events::default(),
-        ));
-        let serving = serve(stream, shared, Router::new()).expect("the peer is there");
+        let events = crate::observe::Events::default();
+        let limits = Limits::default();
+        let shared = Shared::new(Gate::new(), life, Vec::new(), events, limits);
+        let serving = serve(stream, Arc::new(shared), Router::new(), Crowd::Few);
+        let serving = serving.expect("the peer is there");
         assert!(seen.tcp_nodelay().expect("a socket"));
         assert!(seen.keepalive().expect("a socket"));
         assert_eq!(

@@ -9,12 +9,10 @@ use axum::Router;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use lameduck_core::conn::Protocol;
-use lameduck_core::limits::{
-    HEADER_BYTES_MAX, HTTP1_IDLE_MAX, SEND_BYTES_MAX, SERVER_GIVEN_UP_MAX, SERVER_PING_INTERVAL,
-    SERVER_PING_MAX, SERVER_RESETS_MAX, SERVER_STREAMS_MAX, WINDOW_BYTES,
-};
+use lameduck_core::limits::HTTP1_HEADERS_MAX;
 
 use super::io::Io;
+use super::limits::Limits;
 use super::peer::Peer;
 use super::service::Service;
 use crate::cell::streams::Streams;
@@ -70,13 +68,13 @@ impl Http {
         let service = Service::new(Arc::clone(&parts.peer), parts.router.clone());
         *self = match protocol {
             Protocol::Http1 => Self::One(Box::pin(
-                http1_builder()
+                http1_builder(&parts.peer.shared.limits)
                     .serve_connection(io, service)
                     .with_upgrades(),
             )),
             Protocol::Http2 => {
                 let streams = Streams::default();
-                let builder = http2_builder(streams.clone());
+                let builder = http2_builder(streams.clone(), &parts.peer.shared.limits);
                 Self::Two(Box::pin(builder.serve_connection(io, service)), streams)
             }
         };
@@ -105,30 +103,39 @@ pub(super) struct Parts {
     pub(super) router: Router,
 }
 
-fn http1_builder() -> http1::Builder {
+/// hyper's own bound of its buffers; a smaller one would slow down bodies.
+const HTTP1_BUFFER_BYTES: usize = 408 << 10;
+
+fn http1_builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
         // Covers idle keep-alive too.
-        .header_read_timeout(HTTP1_IDLE_MAX)
-        .max_header_size(HEADER_BYTES_MAX as usize)
+        .header_read_timeout(limits.http1_idle)
+        .max_header_size(limits.http1_head_bytes)
+        .max_buf_size(limits.http1_head_bytes.max(HTTP1_BUFFER_BYTES))
         // A client that has said all of its request may shut down its side, and gets its answer.
         .half_close(true);
+    if limits.http1_headers != HTTP1_HEADERS_MAX {
+        // hyper keeps their table on the stack unless a number is given.
+        builder.max_headers(limits.http1_headers);
+    }
     builder
 }
 
-fn http2_builder(streams: Streams) -> http2::Builder<Streams> {
+fn http2_builder(streams: Streams, limits: &Limits) -> http2::Builder<Streams> {
     let mut builder = http2::Builder::new(streams);
     builder
         .timer(TokioTimer::new())
-        .max_concurrent_streams(SERVER_STREAMS_MAX)
-        .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES)
-        .max_header_list_size(HEADER_BYTES_MAX)
-        .max_local_error_reset_streams(SERVER_RESETS_MAX)
-        .max_pending_accept_reset_streams(SERVER_GIVEN_UP_MAX)
-        .max_send_buf_size(SEND_BYTES_MAX)
-        .keep_alive_interval(SERVER_PING_INTERVAL)
-        .keep_alive_timeout(SERVER_PING_MAX);
+        .max_concurrent_streams(limits.streams)
+        .initial_stream_window_size(limits.stream_window)
+        .initial_connection_window_size(limits.connection_window)
+        .max_frame_size(limits.frame_bytes)
+        .max_header_list_size(limits.http2_head_bytes)
+        .max_local_error_reset_streams(limits.resets)
+        .max_pending_accept_reset_streams(limits.given_up)
+        .max_send_buf_size(limits.send_bytes)
+        .keep_alive_interval(limits.ping_interval)
+        .keep_alive_timeout(limits.ping_timeout);
     builder
 }

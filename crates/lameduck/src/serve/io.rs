@@ -125,6 +125,7 @@ impl Io {
             if buffer.filled().is_empty() {
                 return Poll::Ready(Ok(None));
             }
+            self.peer.wire.set(Flag::Begun);
             self.held.extend_from_slice(buffer.filled());
         }
     }

@@ -39,6 +39,7 @@ mod connection;
 mod control;
 mod http;
 mod io;
+mod limits;
 mod pause;
 mod peer;
 mod refuse;
@@ -48,6 +49,7 @@ mod upload;
 
 pub use accept::{Server, ServerBuilder, bind};
 pub use control::{Connections, Control};
+pub use limits::{Limits, LimitsError};
 pub use peer::ConnectionInfo;
 pub use refuse::Refused;
 

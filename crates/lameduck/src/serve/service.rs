@@ -147,11 +147,11 @@ fn mark_life(peer: &Peer, headers: &mut HeaderMap) {
 pub(super) fn mark_head(peer: &Peer, version: Version, headers: &mut HeaderMap) {
     mark_life(peer, headers);
     let announcement = peer.shared.announcement.load();
-    if !announcement.closing {
-        return;
+    let last = announcement.closing || peer.wire.has(Flag::LastAnswer);
+    if announcement.closing {
+        headers.insert(mark::CLOSING, announcement.life.clone());
     }
-    headers.insert(mark::CLOSING, announcement.life.clone());
-    if version != Version::HTTP_2 {
+    if last && version != Version::HTTP_2 {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
 }

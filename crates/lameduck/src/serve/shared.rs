@@ -2,15 +2,18 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use ::http::HeaderValue;
 use arc_swap::ArcSwap;
+use lameduck_core::conn::Bounds;
 use lameduck_core::event::Event;
 use lameduck_core::instance::Life;
-use lameduck_core::limits::PEERS_TOLD_MAX;
+use lameduck_core::limits::{HANDSHAKE_MAX, PEERS_TOLD_MAX};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::limits::Limits;
 use crate::cell::gate::Gate;
 use crate::cell::tally::{Numbers, Tally};
 use crate::effects::connection::Orders;
@@ -52,6 +55,22 @@ impl Announcement {
     }
 }
 
+/// How many connections there are when one more is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Crowd {
+    /// At most half of the bound.
+    Few,
+    /// More than that: slots run short.
+    Many,
+}
+
+/// `age`, a tenth more or less: connections that were opened together do not all end in one moment.
+fn spread(age: Duration, number: u64) -> Duration {
+    // Neighbours in time get parts far from each other: the golden section, as in a hash of Knuth's.
+    let part = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    age.mul_f64(0.9 + 0.2 * part as f64 / f64::from(u32::MAX))
+}
+
 /// How far the listener has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listening {
@@ -64,6 +83,7 @@ pub(super) struct Shared {
     pub(super) gate: Gate,
     pub(super) announcement: ArcSwap<Announcement>,
     pub(super) services: Vec<String>,
+    pub(super) limits: Limits,
     pub(super) tally: Tally,
     pub(super) orders: watch::Sender<Orders>,
     pub(super) listening: watch::Sender<Listening>,
@@ -91,11 +111,37 @@ impl ToldPeers {
 }
 
 impl Shared {
-    pub(super) fn new(gate: Gate, life: Life, services: Vec<String>, events: Events) -> Self {
+    /// The times of connection `number`.
+    pub(super) fn bounds(&self, number: u64, crowd: Crowd) -> Bounds {
+        let limits = &self.limits;
+        let first_byte = match crowd {
+            Crowd::Few => limits.first_byte,
+            Crowd::Many => Some(
+                limits
+                    .first_byte
+                    .map_or(HANDSHAKE_MAX, |most| most.min(HANDSHAKE_MAX)),
+            ),
+        };
+        Bounds {
+            first_byte,
+            first_head: limits.first_head,
+            http2_idle: limits.http2_idle,
+            age: limits.age.map(|age| spread(age, number)),
+        }
+    }
+
+    pub(super) fn new(
+        gate: Gate,
+        life: Life,
+        services: Vec<String>,
+        events: Events,
+        limits: Limits,
+    ) -> Self {
         Self {
             gate,
             announcement: ArcSwap::from_pointee(Announcement::of(life, &services, 1)),
             services,
+            limits,
             tally: Tally::default(),
             orders: watch::Sender::default(),
             listening: watch::Sender::new(Listening::Open),
@@ -114,5 +160,55 @@ impl Shared {
                 authority: String::from_utf8_lossy(authority).into_owned(),
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lameduck_core::instance::BootId;
+
+    fn shared(limits: Limits) -> Shared {
+        let life = Life::first(BootId::from_bits(1));
+        Shared::new(Gate::new(), life, Vec::new(), Events::default(), limits)
+    }
+
+    #[test]
+    fn s11_silent_connections_get_less_time_where_slots_run_short() {
+        let mut limits = Limits::default();
+        for (first_byte, few, many) in [
+            (None, None, HANDSHAKE_MAX),
+            (
+                Some(HANDSHAKE_MAX * 2),
+                Some(HANDSHAKE_MAX * 2),
+                HANDSHAKE_MAX,
+            ),
+            (
+                Some(HANDSHAKE_MAX / 2),
+                Some(HANDSHAKE_MAX / 2),
+                HANDSHAKE_MAX / 2,
+            ),
+        ] {
+            limits.first_byte = first_byte;
+            let shared = shared(limits.clone());
+            assert_eq!(shared.bounds(0, Crowd::Few).first_byte, few);
+            assert_eq!(shared.bounds(0, Crowd::Many).first_byte, Some(many));
+        }
+    }
+
+    #[test]
+    fn s11_ages_differ_by_a_tenth() {
+        let limits = Limits {
+            age: Some(Duration::from_secs(1_000)),
+            ..Limits::default()
+        };
+        let shared = shared(limits);
+        let ages = (0..1_000).map(|number| shared.bounds(number, Crowd::Few).age);
+        let mut seconds: Vec<u64> = ages.map(|age| age.expect("it is set").as_secs()).collect();
+        seconds.sort_unstable();
+        assert!((900..905).contains(&seconds[0]), "{}", seconds[0]);
+        assert!((1_095..=1_100).contains(&seconds[999]), "{}", seconds[999]);
+        let widest = seconds.windows(2).map(|two| two[1] - two[0]).max();
+        assert!(widest < Some(3), "{widest:?}");
     }
 }

@@ -6,6 +6,7 @@ pub mod client;
 mod cut;
 mod goaway;
 mod grpc;
+mod limits;
 mod permits;
 mod plain;
 mod refuse;

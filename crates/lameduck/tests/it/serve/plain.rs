@@ -2,7 +2,7 @@
 
 use axum::Router;
 use axum::routing::get;
-use lameduck::core::limits::{FINAL_GOAWAY_MAX, HEADER_BYTES_MAX};
+use lameduck::core::limits::{FINAL_GOAWAY_MAX, HTTP1_HEAD_BYTES_MAX};
 
 use super::start::{head, life, rest, say, start, within};
 
@@ -77,7 +77,7 @@ async fn an_idle_connection_is_closed_after_its_linger_and_the_server_ends() {
 async fn a_head_is_bounded() {
     let server = start(hello());
     let mut socket = server.connect().await;
-    let long = "x".repeat(HEADER_BYTES_MAX as usize);
+    let long = "x".repeat(HTTP1_HEAD_BYTES_MAX);
     say(
         &mut socket,
         &format!("GET / HTTP/1.1\r\nhost: {long}\r\n\r\n"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use lameduck::cell::gate::Gate;
 use lameduck::core::instance::{BootId, Life};
-use lameduck::serve::{Control, Server, bind};
+use lameduck::serve::{Control, Limits, Server, bind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -32,6 +32,13 @@ pub struct Running {
 }
 
 pub fn start(router: Router) -> Running {
+    start_with(router, |_| {})
+}
+
+/// The same with limits of its own.
+pub fn start_with(router: Router, change: impl FnOnce(&mut Limits)) -> Running {
+    let mut limits = Limits::default();
+    change(&mut limits);
     let gate = Gate::new();
     let (port, address) = nowhere();
     let server = Server::builder()
@@ -40,6 +47,7 @@ pub fn start(router: Router) -> Running {
         .services(vec!["greeter".to_owned()])
         .listener(bind(address).expect("a free port"))
         .router(router)
+        .limits(limits)
         .build()
         .expect("all is given");
     Running {
