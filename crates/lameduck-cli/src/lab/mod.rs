@@ -13,6 +13,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use lameduck_lab::real::compare::{Compared, compare as run_compare};
 use lameduck_lab::real::error::LabError;
 use lameduck_lab::real::flavour::Flavour;
+use lameduck_lab::real::limits::{RATE, RATE_SLOW};
 use lameduck_lab::real::options::{Options, Registry};
 use lameduck_lab::real::progress::Onlooker;
 use lameduck_lab::real::report::Ending;
@@ -39,9 +40,9 @@ broken; 21 the run proves nothing; 2 options without sense; 22 something that it
 pub struct Arguments {
     #[command(subcommand)]
     other: Option<Other>,
-    /// Calls a second, of all callers together.
-    #[arg(long, default_value_t = 2_000)]
-    rate: u32,
+    /// Calls a second, of all callers together: 2000 unless said, 600 on slow links.
+    #[arg(long)]
+    rate: Option<u32>,
     /// Server processes.
     #[arg(long, default_value_t = 4)]
     servers: u16,
@@ -75,6 +76,10 @@ pub struct Arguments {
     /// After the kill, freezes a server for 3 s, then rolls one while the registry is held back.
     #[arg(long)]
     ordeals: bool,
+    /// Puts a link of 48 Mbit/s before every connection to a server, and asks for answers of 1 to 4 MB
+    /// among the others: bytes that a server has written are on their way for long.
+    #[arg(long)]
+    slow_link: bool,
     /// Writes the outcome as one HTML page that needs nothing beside it.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -166,8 +171,9 @@ pub fn child(arguments: &ChildArguments) -> u8 {
 }
 
 fn options(arguments: Arguments) -> Options {
+    let usual = if arguments.slow_link { RATE_SLOW } else { RATE };
     Options {
-        rate: arguments.rate,
+        rate: arguments.rate.unwrap_or(usual),
         servers: arguments.servers,
         callers: arguments.callers,
         rolls: arguments.rolls,
@@ -177,6 +183,7 @@ fn options(arguments: Arguments) -> Options {
         failover: !arguments.no_failover,
         flavour: Flavour::Lameduck,
         ordeals: arguments.ordeals,
+        slow_link: arguments.slow_link,
         chart: arguments.report.is_some(),
         keep: arguments.keep,
     }

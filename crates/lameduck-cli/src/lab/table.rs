@@ -45,11 +45,16 @@ fn settings(out: &mut String, report: &Report) {
     } else {
         ", no failover"
     };
+    let slow = if options.slow_link {
+        ", slow links"
+    } else {
+        ""
+    };
     line(
         out,
         &format!(
             "{rate} calls/s, {callers} callers, {servers} servers, rolls {rolls}, seed {seed}, \
-             registry {registry}{failover}"
+             registry {registry}{failover}{slow}"
         ),
     );
 }

@@ -9,6 +9,9 @@ pub struct Request {
     /// How long the work takes, in microseconds.
     #[prost(uint32, tag = "2")]
     pub work_us: u32,
+    /// Bytes of payload that the answer has to carry.
+    #[prost(uint32, tag = "3")]
+    pub payload_bytes: u32,
 }
 /// The work is done.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -19,6 +22,9 @@ pub struct Reply {
     /// The life that did it.
     #[prost(string, tag = "2")]
     pub life: ::prost::alloc::string::String,
+    /// As many bytes as the request asked for.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub payload: ::prost::bytes::Bytes,
 }
 /// One stream.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -32,6 +38,9 @@ pub struct StreamRequest {
     /// Time between two items, in microseconds.
     #[prost(uint32, tag = "3")]
     pub gap_us: u32,
+    /// Bytes of payload that each item has to carry.
+    #[prost(uint32, tag = "4")]
+    pub payload_bytes: u32,
 }
 /// One item of a stream.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -48,6 +57,9 @@ pub struct Item {
     /// Number of items in the whole stream.
     #[prost(uint32, tag = "4")]
     pub count: u32,
+    /// As many bytes as the request asked for.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub payload: ::prost::bytes::Bytes,
 }
 /// Generated client implementations.
 pub mod work_client {

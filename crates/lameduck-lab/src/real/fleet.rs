@@ -24,7 +24,7 @@ use super::limits::{REACH_MAX, TICK};
 use super::options::{Options, Registry};
 use super::plan::Plan;
 use super::process::Process;
-use super::spec::{CallerSpec, ChildSpec, Role, SERVICE, ServerSpec};
+use super::spec::{CallerSpec, ChildSpec, LinkSpec, Role, SERVICE, ServerSpec};
 
 /// How often a development server is asked whether it listens: for ten seconds.
 const REGISTRY_TRIES: usize = 500;
@@ -32,8 +32,10 @@ const REGISTRY_TRIES: usize = 500;
 /// One server's place: processes come and go, the address stays.
 #[derive(Debug)]
 pub struct Place {
-    /// Where it listens.
+    /// Where callers reach it.
     pub address: SocketAddr,
+    /// Where its processes listen: the same, but for a slow link between.
+    listen: SocketAddr,
     lives: u32,
     ledger: PathBuf,
     process: Option<Process>,
@@ -46,6 +48,7 @@ pub struct Fleet {
     pub places: Vec<Place>,
     callers: Vec<Process>,
     registry: Option<Process>,
+    links: Option<Process>,
     etcd: Option<etcd::process::Process>,
     options: Options,
     registry_address: SocketAddr,
@@ -67,13 +70,20 @@ impl Fleet {
             (Err(error), Some(_)) => return Err(LabError::Usage(format!("--keep {error}"))),
             (home, _) => doing(home, "making the directory of this run")?,
         };
-        let wanted = usize::from(options.servers) + 1;
+        let servers = usize::from(options.servers);
+        let wanted = servers * if options.slow_link { 2 } else { 1 } + 1;
         let mut addresses = doing(ports::free(wanted, rng), "looking for ports")?;
         let registry_address = addresses.pop().expect("one more was asked for");
+        let behind = addresses.split_off(servers);
+        let mut places: Vec<Place> = addresses.into_iter().map(Place::new).collect();
+        for (place, listen) in places.iter_mut().zip(behind) {
+            place.listen = listen;
+        }
         Ok(Self {
-            places: addresses.into_iter().map(Place::new).collect(),
+            places,
             callers: Vec::new(),
             registry: None,
+            links: None,
             etcd: None,
             options: options.clone(),
             registry_address,
@@ -129,6 +139,23 @@ impl Fleet {
         Ok(etcd.target())
     }
 
+    /// Starts the slow links to all servers, where the run has some. They stay whatever servers do.
+    ///
+    /// # Errors
+    ///
+    /// Where they cannot be started.
+    pub fn start_links(&mut self) -> Result<(), LabError> {
+        if self.options.slow_link {
+            let link = |place: &Place| LinkSpec {
+                listen: place.address,
+                to: place.listen,
+            };
+            let links = self.places.iter().map(link).collect();
+            self.links = Some(self.start("links", Role::Links(links))?);
+        }
+        Ok(())
+    }
+
     /// Starts the next life of `server`.
     ///
     /// # Errors
@@ -141,6 +168,7 @@ impl Fleet {
         books.follow(Source::Server(server), &ledger)?;
         let spec = ServerSpec {
             address: self.place(server).address,
+            listen: self.place(server).listen,
             registry: self.published.clone(),
             service: self.service.clone(),
             ledger: ledger.clone(),
@@ -260,7 +288,8 @@ impl Fleet {
         let servers = (0..).zip(&mut self.places);
         let staying = servers.filter(|(server, _)| Some(*server) != leaving);
         let staying = staying.filter_map(|(_, place)| place.process.as_mut());
-        let all = staying.chain(&mut self.callers).chain(&mut self.registry);
+        let all = staying.chain(&mut self.callers);
+        let all = all.chain(&mut self.registry).chain(&mut self.links);
         for process in all {
             if let Some(status) = process.ended()? {
                 return Err(process.error(&format!("ended by itself ({status})")));
@@ -302,7 +331,8 @@ impl Fleet {
             .places
             .iter_mut()
             .filter_map(|place| place.process.take());
-        let rest = self.callers.drain(..).chain(self.registry.take());
+        let rest = self.callers.drain(..).chain(self.links.take());
+        let rest = rest.chain(self.registry.take());
         for process in servers.chain(rest) {
             process.kill().await;
         }
@@ -354,6 +384,7 @@ impl Place {
     fn new(address: SocketAddr) -> Self {
         Self {
             address,
+            listen: address,
             lives: 0,
             ledger: PathBuf::new(),
             process: None,

@@ -4,6 +4,29 @@ use std::time::Duration;
 
 /// From the instant a call was due to its whole answer. Later is lost: nobody waits for it.
 pub const DEADLINE: Duration = Duration::from_secs(1);
+/// The same where links are slow: the largest answers take 0.7 s each on a link of their own, and
+/// several share one link while a server is away.
+pub const DEADLINE_SLOW: Duration = Duration::from_secs(10);
+/// Bytes a second of one slow link, towards the caller: 48 Mbit/s, as between two sites. One link is one
+/// TCP connection.
+pub const LINK_RATE: u32 = 6_000_000;
+/// Bytes that a slow link takes from the server at once: small beside an answer, so that what is not on
+/// its way yet waits in the server's kernel, as it does where the link is a real one.
+pub const LINK_BUFFER: u32 = 64 * 1024;
+/// One call in so many has a large answer where links are slow. The others are small: they show that
+/// each server is in use when its turn comes.
+pub const LARGE_EVERY: u64 = 100;
+/// Smallest and largest of these answers, in bytes: from what one socket buffer holds to what the largest
+/// one does (4 MiB by Linux's defaults).
+pub const LARGE: (u32, u32) = (1_000_000, 4_000_000);
+/// Hundredths of what all slow links carry that the large answers may need. With more they queue, and
+/// calls are late without any fault of a server.
+pub const LINK_SHARE_MAX: u64 = 70;
+/// Calls a second on slow links unless said: small calls enough for a valid run, and one large answer on
+/// its way from every server nearly always.
+pub const RATE_SLOW: u32 = 600;
+/// Calls a second otherwise.
+pub const RATE: u32 = 2_000;
 /// Calls a second, at most: more than the processes of one machine send, so that such a run would
 /// only be invalid, and late.
 pub const RATE_MAX: u32 = 100_000;

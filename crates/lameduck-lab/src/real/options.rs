@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::error::LabError;
 use super::flavour::Flavour;
-use super::limits::RATE_MAX;
+use super::limits::{LARGE, LARGE_EVERY, LINK_RATE, LINK_SHARE_MAX, RATE, RATE_MAX};
 use super::sabotage::Sabotage;
 
 /// The options of a run. [`Options::default`] is the run of at most 40 s that nobody needs to tune.
@@ -34,6 +34,8 @@ pub struct Options {
     /// Whether, after the kill, a server is frozen for a while, and one is rolled while the registry
     /// is.
     pub ordeals: bool,
+    /// Whether every connection goes over a slow link, and some answers are large.
+    pub slow_link: bool,
     /// Whether the outcome comes with a [`Chart`](super::chart::Chart).
     pub chart: bool,
     /// A directory for all files of the run, which stays.
@@ -110,6 +112,8 @@ pub struct Settings {
     pub failover: bool,
     /// Whether a server was frozen and the registry held back.
     pub ordeals: bool,
+    /// Whether every connection went over a slow link, and some answers were large.
+    pub slow_link: bool,
 }
 
 impl From<&Options> for Settings {
@@ -124,6 +128,7 @@ impl From<&Options> for Settings {
             sabotage: options.sabotage,
             failover: options.failover,
             ordeals: options.ordeals,
+            slow_link: options.slow_link,
         }
     }
 }
@@ -131,7 +136,7 @@ impl From<&Options> for Settings {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            rate: 2_000,
+            rate: RATE,
             servers: 4,
             callers: 2,
             rolls: 2,
@@ -141,6 +146,7 @@ impl Default for Options {
             failover: true,
             flavour: Flavour::Lameduck,
             ordeals: false,
+            slow_link: false,
             chart: false,
             keep: None,
         }
@@ -179,7 +185,39 @@ impl Options {
                  --registry none",
                 )
             }
+            () if self.slow_link && !self.fits_links() => refuse(
+                "--slow-link: the large answers of so many calls need more than the links carry while a \
+                 server is away; lower --rate, or raise --servers or --callers",
+            ),
             () => self.registry.checked().map(|()| self),
         }
+    }
+
+    /// Whether the links carry the large answers while one server is away.
+    fn fits_links(&self) -> bool {
+        let (low, high) = LARGE;
+        let needed = u64::from(self.rate) * u64::from(low + high) / 2 / LARGE_EVERY;
+        let links = u64::from(self.callers) * u64::from(self.servers - 1);
+        needed * 100 <= links * u64::from(LINK_RATE) * LINK_SHARE_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::limits::RATE_SLOW;
+    use super::*;
+
+    #[test]
+    fn slow_links_take_their_own_rate_and_no_higher_one() {
+        let slow = |rate| Options {
+            rate,
+            slow_link: true,
+            ..Options::default()
+        };
+        assert!(slow(RATE_SLOW).checked().is_ok());
+        let refused = slow(RATE).checked().expect_err("too much");
+        let says = "--slow-link: the large answers of so many calls need more than";
+        assert!(refused.to_string().contains(says), "{refused}");
+        assert!(Options::default().checked().is_ok());
     }
 }

@@ -6,7 +6,7 @@ use lameduck_core::instance::Life;
 use lameduck_core::time::Timestamp;
 
 use super::ledger::{Call, End, Intent, Ledger};
-use super::limits::{DEADLINE, KILL_NOTICED};
+use super::limits::KILL_NOTICED;
 use super::plan::{Plan, Planned};
 use super::record::{CallId, Kind};
 use super::stages::Stage;
@@ -226,7 +226,7 @@ fn judge_call(
     match lost {
         None => verdict.ok += 1,
         Some(_) if count_frozen(verdict, history, call, intent) => {}
-        Some(fault) => count_loss(verdict, history, (id, call, intent.kind), fault),
+        Some(fault) => count_loss(verdict, history, (id, call, planned, intent.kind), fault),
     }
 }
 
@@ -236,14 +236,14 @@ pub(super) fn loss(call: &Call, planned: &Planned) -> Option<Fault> {
         End::Open => Some(Fault::NeverEnded),
         End::Failed { .. } => Some(Fault::Failed),
         End::Answered { items, .. } if items != planned.items => Some(Fault::Items),
-        End::Answered { at, .. } if at > planned.due + DEADLINE => Some(Fault::Late),
+        End::Answered { at, .. } if at > planned.deadline => Some(Fault::Late),
         End::Answered { .. } => None,
     }
 }
 
 /// When a lost call was lost: at its end, and at its deadline at the latest.
 pub(super) fn lost_at(call: &Call, planned: &Planned) -> Timestamp {
-    let deadline = planned.due + DEADLINE;
+    let deadline = planned.deadline;
     call.end.at().map_or(deadline, |end| end.min(deadline))
 }
 
@@ -292,12 +292,13 @@ fn was_on_its_way(call: &Call, intent: Intent, freeze: &Freeze) -> bool {
 fn count_loss(
     verdict: &mut Verdict,
     history: &History,
-    (id, call, kind): (CallId, &Call, Kind),
+    (id, call, planned, kind): (CallId, &Call, &Planned, Kind),
     fault: Fault,
 ) {
     let victim = history.kills.iter().position(|kill| is_victim(call, kill));
     match victim.map(|position| &mut verdict.kills[position]) {
-        Some(toll) if kind.is_idempotent() => {
+        // A large answer had begun to arrive, most likely: nobody asks for the rest of it again.
+        Some(toll) if kind.is_idempotent() && planned.payload_bytes == 0 => {
             toll.failed_idempotent += 1;
             if !history.failover {
                 return;
@@ -336,6 +337,7 @@ fn is_victim(call: &Call, kill: &Kill) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::ledger::Source;
+    use super::super::limits::DEADLINE;
     use super::super::record::Record;
     use super::super::synthetic::{KILLED, SIGNAL, Synthetic, life, ms, place};
     use super::*;

@@ -6,7 +6,7 @@ use lameduck_core::rng::mix;
 use lameduck_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::limits::{STREAM, STREAM_GAP, WORK};
+use super::limits::{DEADLINE, DEADLINE_SLOW, LARGE, LARGE_EVERY, STREAM, STREAM_GAP, WORK};
 use super::record::{CallId, Kind};
 
 /// An open loop: calls come at their instants, whatever became of those before.
@@ -20,6 +20,8 @@ pub struct Plan {
     pub callers: u16,
     /// When it begins, in nanoseconds of the monotonic clock.
     pub start_ns: u64,
+    /// Whether links are slow, so that some answers are large and all have more time.
+    pub slow_link: bool,
 }
 
 /// One call of the plan.
@@ -33,6 +35,10 @@ pub struct Planned {
     pub items: u32,
     /// How long the work takes; for a stream, the time between two items.
     pub work: Duration,
+    /// Bytes of payload in the answer; for a stream, in each item.
+    pub payload_bytes: u32,
+    /// When its whole answer must have come.
+    pub deadline: Timestamp,
 }
 
 impl Plan {
@@ -60,7 +66,30 @@ impl Plan {
             kind,
             items,
             work,
+            payload_bytes: self.large(bits) / items,
+            deadline: due + self.deadline(),
         }
+    }
+
+    /// From the instant at which a call is due to its whole answer.
+    #[must_use]
+    pub const fn deadline(&self) -> Duration {
+        if self.slow_link {
+            DEADLINE_SLOW
+        } else {
+            DEADLINE
+        }
+    }
+
+    /// Bytes of payload in a whole answer: 0 for most.
+    fn large(&self, bits: u64) -> u32 {
+        // Bits that do not choose the kind as well: all kinds have large answers.
+        let bits = mix(bits);
+        if !self.slow_link || !bits.is_multiple_of(LARGE_EVERY) {
+            return 0;
+        }
+        let (low, high) = LARGE;
+        low + ((bits >> 32) % u64::from(high - low + 1)) as u32
     }
 
     /// The first call of `caller` that is due at `instant` or later.
@@ -118,6 +147,7 @@ mod tests {
             rate: 2000,
             callers: 2,
             start_ns: 1_000_000_000,
+            slow_link: false,
         }
     }
 
@@ -145,6 +175,38 @@ mod tests {
     }
 
     #[test]
+    fn only_slow_links_have_large_answers() {
+        assert!(
+            calls(&plan(1), 20_000)
+                .iter()
+                .all(|call| call.payload_bytes == 0)
+        );
+        let slow = Plan {
+            slow_link: true,
+            ..plan(1)
+        };
+        let calls = calls(&slow, 20_000);
+        let large: Vec<_> = calls.iter().filter(|call| call.payload_bytes > 0).collect();
+        assert!((150..250).contains(&large.len()), "{}", large.len());
+        let (low, high) = LARGE;
+        for call in &large {
+            let whole = call.payload_bytes * call.items;
+            assert!(whole + call.items > low && whole <= high, "{call:?}");
+        }
+        let kinds = [Kind::Get, Kind::Put, Kind::Stream];
+        assert!(
+            kinds
+                .iter()
+                .all(|kind| large.iter().any(|call| call.kind == *kind))
+        );
+        assert!(
+            calls
+                .iter()
+                .all(|call| call.deadline == call.due + DEADLINE_SLOW)
+        );
+    }
+
+    #[test]
     fn equal_seeds_give_equal_calls() {
         assert_eq!(calls(&plan(7), 100), calls(&plan(7), 100));
         assert_ne!(calls(&plan(7), 100), calls(&plan(8), 100));
@@ -165,7 +227,7 @@ mod tests {
             rate in 1u32..10_000, callers in 1u16..9, number in 0u32..1_000_000, caller in 0u16..9,
         ) {
             let caller = caller % callers;
-            let plan = Plan { seed: 1, rate, callers, start_ns: 5 };
+            let plan = Plan { seed: 1, rate, callers, start_ns: 5, slow_link: false };
             let due = plan.call(CallId { caller, number }).due;
             prop_assert_eq!(plan.first_due(caller, due), number);
             let later = due + Duration::from_nanos(1);

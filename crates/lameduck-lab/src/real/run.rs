@@ -17,7 +17,7 @@ use super::disk::Disk;
 use super::error::{LabError, doing};
 use super::fleet::Fleet;
 use super::limits::{
-    CALLER_STOP_MAX, EXIT_MAX, INCOMPLETE, READY_MAX, SABOTAGE_COST, SETTLE, START_AHEAD,
+    CALLER_STOP_MAX, DEADLINE, EXIT_MAX, INCOMPLETE, READY_MAX, SABOTAGE_COST, SETTLE, START_AHEAD,
     STORIES_MAX, TICK, USED_MAX, WARM_UP,
 };
 use super::meter::Meter;
@@ -107,6 +107,7 @@ impl<'a> Lab<'a> {
             rate: options.rate,
             callers: options.callers,
             start_ns: 0,
+            slow_link: options.slow_link,
         };
         let history = History {
             failover: options.failover,
@@ -174,6 +175,7 @@ impl<'a> Lab<'a> {
     /// Brings everything up, and has the callers begin a moment from now.
     async fn start(&mut self) -> Result<(), LabError> {
         self.fleet.start_registry().await?;
+        self.fleet.start_links()?;
         let servers = self.options.servers;
         for server in 0..servers {
             self.fleet.start_server(server, &mut self.books)?;
@@ -299,7 +301,9 @@ impl<'a> Lab<'a> {
 
     async fn stop(&mut self) -> Result<(), LabError> {
         self.history.stopped = clock::now();
-        let hung = self.fleet.stop_callers(CALLER_STOP_MAX).await?;
+        // The last calls may take their whole deadline, whichever it is.
+        let most = CALLER_STOP_MAX + self.plan.deadline().saturating_sub(DEADLINE);
+        let hung = self.fleet.stop_callers(most).await?;
         self.problems.extend(hung);
         self.books.refresh()
     }

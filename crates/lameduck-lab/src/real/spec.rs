@@ -27,13 +27,26 @@ pub enum Role {
     Caller(CallerSpec),
     /// A development server that listens here.
     Registry(SocketAddr),
+    /// Slow links to servers.
+    Links(Vec<LinkSpec>),
+}
+
+/// A slow link: what connects here is connected to a server, and reads its answers slowly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkSpec {
+    /// Where callers connect.
+    pub listen: SocketAddr,
+    /// Where the server listens.
+    pub to: SocketAddr,
 }
 
 /// A server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerSpec {
-    /// Where it listens.
+    /// Where callers reach it.
     pub address: SocketAddr,
+    /// Where it listens: the same, but for a link between.
+    pub listen: SocketAddr,
     /// Where it is published; none where callers know it anyway.
     pub registry: Option<String>,
     /// Under which name.

@@ -11,7 +11,7 @@ use lameduck_core::limits::REVOKE_MAX;
 use lameduck_core::time::Timestamp;
 
 use super::ledger::{Call, End, Ledger, Source};
-use super::limits::{DEADLINE, STALL_SHARE};
+use super::limits::STALL_SHARE;
 use super::oracle::{Drain, Fault, History, Verdict};
 use super::plan::{Plan, Planned};
 use super::record::CallId;
@@ -121,7 +121,7 @@ pub(super) fn stalled(
         let concerned = stalls
             .iter()
             .filter(|stall| stall.concerns(ledger, *id, call));
-        let explaining = within(concerned, planned.due, planned.due + DEADLINE);
+        let explaining = within(concerned, planned.due, planned.deadline);
         if !is_lateness(*fault, call, &planned) || !is_enough(&explaining, &planned) {
             return None;
         }
@@ -154,7 +154,7 @@ pub(super) fn left_behind(ledger: &Ledger, drain: &Drain) -> Option<Reason> {
 
 /// Whether the fault is that time was over, and nothing else.
 fn is_lateness(fault: Fault, call: &Call, planned: &Planned) -> bool {
-    let deadline = planned.due + DEADLINE;
+    let deadline = planned.deadline;
     match fault {
         Fault::Late | Fault::NeverEnded => true,
         // A millisecond is what a timer may be early, and more than a deadline loses on the wire.
@@ -190,12 +190,14 @@ fn taken(stalls: &[Stall], from: Timestamp, to: Timestamp) -> Duration {
 
 /// Whether `stalls`, in their order, took enough of what the call had to spare.
 fn is_enough(stalls: &[Stall], planned: &Planned) -> bool {
-    let spare = DEADLINE.saturating_sub(planned.work * planned.items);
-    taken(stalls, planned.due, planned.due + DEADLINE) * STALL_SHARE >= spare
+    let all = planned.deadline.saturating_since(planned.due);
+    let spare = all.saturating_sub(planned.work * planned.items);
+    taken(stalls, planned.due, planned.deadline) * STALL_SHARE >= spare
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::limits::DEADLINE;
     use super::super::oracle::judge;
     use super::super::record::{Kind, Record};
     use super::super::synthetic::{Synthetic, life, ms};

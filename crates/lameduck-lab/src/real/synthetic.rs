@@ -43,6 +43,7 @@ impl Synthetic {
     pub(super) fn clean(seed: u64) -> Self {
         let start_ns = 10_000_000_000;
         let plan = Plan {
+            slow_link: false,
             seed,
             rate: 400,
             callers: 2,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lameduck_core::instance::Life;
 
 use super::ledger::Ledger;
-use super::limits::{BUSY_DRAINS_PERCENT, DEADLINE, SENT_PERCENT, SENT_WITHIN, USED_WITHIN};
+use super::limits::{BUSY_DRAINS_PERCENT, SENT_PERCENT, SENT_WITHIN, USED_WITHIN};
 use super::oracle::{Drain, History};
 use super::plan::Plan;
 use super::stalls::Stall;
@@ -199,7 +199,7 @@ fn late_seconds(ledger: &Ledger, plan: &Plan, run: Duration) -> impl Iterator<It
 fn unused(ledger: &Ledger, plan: &Plan, drain: &Drain) -> impl Iterator<Item = u16> {
     let is_used = move |caller: u16| {
         let recently = drain.signalled - USED_WITHIN;
-        let oldest = recently - DEADLINE;
+        let oldest = recently - plan.deadline();
         let mut calls = ledger.calls_due(plan, oldest, drain.signalled);
         calls.any(|(id, call)| {
             let mut starts = call.starts.iter();

@@ -6,7 +6,6 @@ use lameduck_core::event::Tier;
 use lameduck_core::time::Timestamp;
 
 use super::ledger::{Ledger, LifeAccount};
-use super::limits::DEADLINE;
 use super::oracle::{Drain, was_in_flight};
 use super::plan::Plan;
 
@@ -35,7 +34,7 @@ pub fn windows(ledger: &Ledger, plan: &Plan, drain: &Drain) -> Windows {
     let last_picks = account
         .into_iter()
         .flat_map(|account| account.last_picked.values());
-    let oldest = drain.signalled - 2 * DEADLINE;
+    let oldest = drain.signalled - 2 * plan.deadline();
     let calls = ledger.calls_due(plan, oldest, drain.signalled);
     let in_flight = calls.filter(|(_, call)| was_in_flight(call, drain.life, drain.signalled));
     Windows {

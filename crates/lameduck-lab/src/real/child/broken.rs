@@ -60,7 +60,7 @@ fn start(spec: &ServerSpec, recorder: &Recorder) -> Result<(Leaver, JoinHandle<(
     let (health, heads) = (Health::new(), Gate::new());
     health.set(&spec.service, lameduck::health::ServingStatus::Serving);
     health.open();
-    let listener = bind(spec.address)?;
+    let listener = bind(spec.listen)?;
     let address = spec.address;
     recorder.write(Record::Born { life, address });
     let worker = Worker::service(recorder.clone(), move || life);
@@ -290,6 +290,7 @@ mod tests {
         ));
         let spec = ServerSpec {
             address,
+            listen: address,
             registry: Some(registry.to_owned()),
             service: SERVICE.to_owned(),
             ledger: ledger.clone(),
@@ -342,6 +343,7 @@ mod tests {
         let mut failed = 0;
         for number in 0..CALLS {
             let request = pb::Request {
+                payload_bytes: 0,
                 id: format!("0-{number}"),
                 work_us: 0,
             };

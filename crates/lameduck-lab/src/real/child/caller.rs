@@ -13,7 +13,7 @@ use tonic::Request;
 use super::super::clock;
 use super::super::control::Word;
 use super::super::flavour::Flavour;
-use super::super::limits::{DEADLINE, DEADLINE_GRACE};
+use super::super::limits::{DEADLINE_GRACE, LARGE};
 use super::super::plan::{Plan, Planned};
 use super::super::record::{CallId, Kind, Record};
 use super::super::sabotage::Sabotage;
@@ -66,7 +66,8 @@ fn client(spec: &CallerSpec, recorder: &Recorder) -> Result<Client, ChildError> 
         Flavour::Tonic => (Line::Tonic(plain::caller::listed(spec, recorder)?), 0),
         Flavour::TonicHardened => (Line::Tonic(plain::caller::followed(spec, recorder)?), 1),
     };
-    let work = WorkClient::new(line);
+    // Twice the largest answer: tonic's own 4 MiB would refuse some.
+    let work = WorkClient::new(line).max_decoding_message_size(2 * LARGE.1 as usize);
     Ok(Client { work, again })
 }
 
@@ -142,7 +143,7 @@ impl Caller {
 async fn call(mut client: Client, recorder: Recorder, id: CallId, planned: Planned) {
     let (kind, due) = (planned.kind, planned.due);
     recorder.write(Record::Intent { id, kind, due });
-    let left = (due + DEADLINE).saturating_since(clock::now());
+    let left = planned.deadline.saturating_since(clock::now());
     let answer = client.answer(&recorder, id, &planned);
     let end = match tokio::time::timeout(left + DEADLINE_GRACE, answer).await {
         Ok(Ok((life, items))) => match life.parse() {
@@ -187,10 +188,10 @@ impl Client {
     }
 
     async fn attempt(&mut self, id: CallId, planned: &Planned) -> Result<(String, u32), Lost> {
-        let left = (planned.due + DEADLINE).saturating_since(clock::now());
+        let left = planned.deadline.saturating_since(clock::now());
         match planned.kind {
-            Kind::Get => unary(self.work.get(request(id, planned, left)).await, id),
-            Kind::Put => unary(self.work.put(request(id, planned, left)).await, id),
+            Kind::Get => unary(self.work.get(request(id, planned, left)).await, id, planned),
+            Kind::Put => unary(self.work.put(request(id, planned, left)).await, id, planned),
             Kind::Stream => stream(&mut self.work, id, planned, left).await,
         }
     }
@@ -209,7 +210,12 @@ const fn failed(id: CallId, error: String) -> Record {
 
 fn request(id: CallId, planned: &Planned, left: Duration) -> Request<pb::Request> {
     let (id, work_us) = (id.to_string(), micros(planned.work));
-    let mut request = Request::new(pb::Request { id, work_us });
+    let payload_bytes = planned.payload_bytes;
+    let mut request = Request::new(pb::Request {
+        id,
+        work_us,
+        payload_bytes,
+    });
     request.set_timeout(left);
     request
 }
@@ -217,13 +223,24 @@ fn request(id: CallId, planned: &Planned, left: Duration) -> Request<pb::Request
 fn unary(
     answer: Result<tonic::Response<pb::Reply>, tonic::Status>,
     id: CallId,
+    planned: &Planned,
 ) -> Result<(String, u32), Lost> {
     let reply = answer.map_err(Lost::Refused)?.into_inner();
-    if reply.id == id.to_string() {
-        Ok((reply.life, 1))
-    } else {
-        Err(Lost::Broken(format!("the answer of call {}", reply.id)))
+    if reply.id != id.to_string() {
+        return Err(Lost::Broken(format!("the answer of call {}", reply.id)));
     }
+    whole(reply.payload.len(), planned)?;
+    Ok((reply.life, 1))
+}
+
+/// A payload is as long as it was asked for.
+fn whole(length: usize, planned: &Planned) -> Result<(), Lost> {
+    let wanted = planned.payload_bytes;
+    if length == wanted as usize {
+        return Ok(());
+    }
+    let what = format!("{length} bytes of payload, not {wanted}");
+    Err(Lost::Broken(what))
 }
 
 async fn stream(
@@ -235,7 +252,13 @@ async fn stream(
     let (id, count) = (id.to_string(), planned.items);
     let mut sequence = Sequence::new(id.clone(), count);
     let gap_us = micros(planned.work);
-    let mut request = Request::new(pb::StreamRequest { id, count, gap_us });
+    let payload_bytes = planned.payload_bytes;
+    let mut request = Request::new(pb::StreamRequest {
+        id,
+        count,
+        gap_us,
+        payload_bytes,
+    });
     request.set_timeout(left);
     let answer = client.stream(request).await.map_err(Lost::Refused)?;
     let mut items = answer.into_inner();
@@ -248,6 +271,7 @@ async fn stream(
             count: item.count,
         };
         sequence.item(&claim).map_err(wrong)?;
+        whole(item.payload.len(), planned)?;
     }
     sequence.end().map_err(wrong)
 }

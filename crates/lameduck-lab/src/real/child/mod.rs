@@ -7,6 +7,7 @@ mod broken;
 mod caller;
 mod forgetful;
 mod line;
+mod link;
 mod observe;
 mod plain;
 mod recorder;
@@ -69,6 +70,7 @@ pub fn run(spec: &str) -> Result<u8, ChildError> {
             Role::Server(spec) => server::run(spec, words).await,
             Role::Caller(spec) => caller::run(spec, words).await,
             Role::Registry(address) => registry::run(address, words).await,
+            Role::Links(links) => link::run(&links, words).await,
         }
     })
 }

@@ -58,7 +58,8 @@ fn build(spec: &ServerSpec, recorder: &Recorder) -> Result<Provider, ChildError>
     let worker = Worker::service(recorder.clone(), life);
     let observer = recorder.clone();
     let mut builder = Provider::builder(&spec.service)
-        .listen(&spec.address.to_string())
+        .listen(&spec.listen.to_string())
+        .advertise(&spec.address.to_string())
         .grpc(Routes::new(worker))
         .on_event(Arc::new(move |event: &Event| observer.write(record(event))));
     if let Some(registry) = &spec.registry {
@@ -68,7 +69,7 @@ fn build(spec: &ServerSpec, recorder: &Recorder) -> Result<Provider, ChildError>
     let handle = handle.get_or_init(|| provider.handle());
     recorder.write(Record::Born {
         life: handle.life(),
-        address: handle.local_addr(),
+        address: spec.address,
     });
     Ok(provider)
 }

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use axum::body::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use lameduck_core::instance::Life;
 use tokio::time::Instant;
@@ -12,6 +13,11 @@ use super::super::record::{CallId, Record};
 use super::recorder::Recorder;
 use crate::pb;
 use crate::pb::work_server::{Work, WorkServer};
+
+/// Any bytes: their number is what counts.
+fn payload(bytes: u32) -> Bytes {
+    vec![0; bytes as usize].into()
+}
 
 /// Says which life this process is in.
 pub(super) trait Alive: Send + Sync + 'static {
@@ -49,7 +55,8 @@ impl<A: Alive> Worker<A> {
         let life = self.start(&request.id)?;
         tokio::time::sleep(Duration::from_micros(request.work_us.into())).await;
         let (id, life) = (request.id, life.to_string());
-        Ok(Response::new(pb::Reply { id, life }))
+        let payload = payload(request.payload_bytes);
+        Ok(Response::new(pb::Reply { id, life, payload }))
     }
 }
 
@@ -73,9 +80,10 @@ impl<A: Alive> Work for Worker<A> {
         let life = self.start(&request.id)?.to_string();
         let gap = Duration::from_micros(request.gap_us.into());
         let count = request.count;
+        let payload = payload(request.payload_bytes);
         let begun = Instant::now();
         let items = stream::iter(0..count).then(move |seq| {
-            let (id, life) = (request.id.clone(), life.clone());
+            let (id, life, payload) = (request.id.clone(), life.clone(), payload.clone());
             async move {
                 // From the beginning, not from the last item: timers round up, and would add up.
                 tokio::time::sleep_until(begun + gap * (seq + 1)).await;
@@ -84,6 +92,7 @@ impl<A: Alive> Work for Worker<A> {
                     life,
                     seq,
                     count,
+                    payload,
                 })
             }
         });

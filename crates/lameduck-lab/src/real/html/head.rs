@@ -99,11 +99,16 @@ fn settings(options: &Settings) -> String {
         ", no failover"
     };
     let ordeals = if options.ordeals { ", ordeals" } else { "" };
+    let slow = if options.slow_link {
+        ", slow links"
+    } else {
+        ""
+    };
     let sabotage = options.sabotage.map(|rule| format!(", sabotage: {rule}"));
     let sabotage = sabotage.unwrap_or_default();
     format!(
         "{rate} calls a second, {callers} callers, {servers} servers, {times}, seed {seed}, registry: \
-         {registry}{failover}{ordeals}{sabotage}"
+         {registry}{failover}{ordeals}{slow}{sabotage}"
     )
 }
 

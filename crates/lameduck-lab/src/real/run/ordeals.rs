@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use super::super::clock;
 use super::super::error::LabError;
-use super::super::limits::{DEADLINE, FROZEN, HELD_BACK, SETTLE};
+use super::super::limits::{FROZEN, HELD_BACK, SETTLE};
 use super::super::options::Registry;
 use super::super::oracle::Freeze;
 use super::super::stages::Stage;
@@ -20,7 +20,8 @@ impl Lab<'_> {
         self.begin(Stage::Freeze);
         self.freeze(frozen).await?;
         // The last frozen calls are lost only at their deadline.
-        self.pause(DEADLINE + SETTLE, "settling").await?;
+        self.pause(self.plan.deadline() + SETTLE, "settling")
+            .await?;
         if self.has_own_registry() {
             self.begin(Stage::LateRegistry);
             self.roll_unseen(rolled).await?;

@@ -40,7 +40,7 @@ pub(in super::super) async fn run(spec: &ServerSpec, recorder: Recorder) -> Resu
     };
     let served = Server::builder()
         .add_service(worker)
-        .serve_with_shutdown(address, told);
+        .serve_with_shutdown(spec.listen, told);
     served.await.map_err(|error| refused(&error))?;
     Ok(0)
 }
