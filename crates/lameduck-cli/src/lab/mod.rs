@@ -16,6 +16,7 @@ use lameduck_lab::real::flavour::Flavour;
 use lameduck_lab::real::limits::{RATE, RATE_SLOW};
 use lameduck_lab::real::options::{Options, Registry};
 use lameduck_lab::real::progress::Onlooker;
+use lameduck_lab::real::proxy::Proxy;
 use lameduck_lab::real::report::Ending;
 use lameduck_lab::real::run::{Outcome, run as run_lab};
 use lameduck_lab::real::sabotage::Sabotage;
@@ -80,6 +81,10 @@ pub struct Arguments {
     /// among the others: bytes that a server has written are on their way for long.
     #[arg(long)]
     slow_link: bool,
+    /// Puts this proxy between callers and all servers, and reloads it instead of the kill: nginx,
+    /// haproxy, caddy or envoy, which must be installed.
+    #[arg(long, value_name = "PROXY")]
+    proxy: Option<Proxy>,
     /// Writes the outcome as one HTML page that needs nothing beside it.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -184,6 +189,7 @@ fn options(arguments: Arguments) -> Options {
         flavour: Flavour::Lameduck,
         ordeals: arguments.ordeals,
         slow_link: arguments.slow_link,
+        proxy: arguments.proxy,
         chart: arguments.report.is_some(),
         keep: arguments.keep,
     }

@@ -45,6 +45,8 @@ fn settings(out: &mut String, report: &Report) {
     } else {
         ", no failover"
     };
+    let proxy = options.proxy.map(|proxy| format!(", proxy {proxy}"));
+    let proxy = proxy.unwrap_or_default();
     let slow = if options.slow_link {
         ", slow links"
     } else {
@@ -54,7 +56,7 @@ fn settings(out: &mut String, report: &Report) {
         out,
         &format!(
             "{rate} calls/s, {callers} callers, {servers} servers, rolls {rolls}, seed {seed}, \
-             registry {registry}{failover}{slow}"
+             registry {registry}{failover}{slow}{proxy}"
         ),
     );
 }

@@ -24,10 +24,13 @@ use super::limits::{REACH_MAX, TICK};
 use super::options::{Options, Registry};
 use super::plan::Plan;
 use super::process::Process;
+use super::proxy::ProxySpec;
 use super::spec::{CallerSpec, ChildSpec, LinkSpec, Role, SERVICE, ServerSpec};
 
-/// How often a development server is asked whether it listens: for ten seconds.
-const REGISTRY_TRIES: usize = 500;
+/// How often a child is asked whether it listens: for ten seconds.
+const LISTEN_TRIES: usize = 500;
+/// For a proxy to end its workers.
+const PROXY_STOP_MAX: Duration = Duration::from_secs(3);
 
 /// One server's place: processes come and go, the address stays.
 #[derive(Debug)]
@@ -49,6 +52,8 @@ pub struct Fleet {
     callers: Vec<Process>,
     registry: Option<Process>,
     links: Option<Process>,
+    proxy: Option<Process>,
+    proxy_address: SocketAddr,
     etcd: Option<etcd::process::Process>,
     options: Options,
     registry_address: SocketAddr,
@@ -71,9 +76,10 @@ impl Fleet {
             (home, _) => doing(home, "making the directory of this run")?,
         };
         let servers = usize::from(options.servers);
-        let wanted = servers * if options.slow_link { 2 } else { 1 } + 1;
+        let wanted = servers * if options.slow_link { 2 } else { 1 } + 2;
         let mut addresses = doing(ports::free(wanted, rng), "looking for ports")?;
-        let registry_address = addresses.pop().expect("one more was asked for");
+        let registry_address = addresses.pop().expect("two more were asked for");
+        let proxy_address = addresses.pop().expect("two more were asked for");
         let behind = addresses.split_off(servers);
         let mut places: Vec<Place> = addresses.into_iter().map(Place::new).collect();
         for (place, listen) in places.iter_mut().zip(behind) {
@@ -84,6 +90,8 @@ impl Fleet {
             callers: Vec::new(),
             registry: None,
             links: None,
+            proxy: None,
+            proxy_address,
             etcd: None,
             options: options.clone(),
             registry_address,
@@ -113,17 +121,10 @@ impl Fleet {
 
     async fn start_development(&mut self) -> Result<String, LabError> {
         let address = self.registry_address;
-        let mut process = self.start("registry", Role::Registry(address))?;
-        for _ in 0..REGISTRY_TRIES {
-            if tokio::net::TcpStream::connect(address).await.is_ok() {
-                self.registry = Some(process);
-                return Ok(format!("etcd://{address}"));
-            }
-            if process.wait(TICK).await?.is_some() {
-                break;
-            }
-        }
-        Err(process.error("does not listen"))
+        let process = self.start("registry", Role::Registry(address))?;
+        let process = self.registry.insert(process);
+        listens(process, address).await?;
+        Ok(format!("etcd://{address}"))
     }
 
     async fn start_etcd(&mut self) -> Result<String, LabError> {
@@ -152,6 +153,42 @@ impl Fleet {
             };
             let links = self.places.iter().map(link).collect();
             self.links = Some(self.start("links", Role::Links(links))?);
+        }
+        Ok(())
+    }
+
+    /// Starts the proxy before all servers, where the run has one, and waits until it listens.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not installed, or does not listen.
+    pub async fn start_proxy(&mut self) -> Result<(), LabError> {
+        let Some(proxy) = self.options.proxy else {
+            return Ok(());
+        };
+        if !etcd::process::is_installed(proxy.as_str()) {
+            let what = format!("--proxy {proxy}: {proxy} is not installed");
+            return Err(LabError::Missing(what));
+        }
+        let spec = ProxySpec {
+            proxy,
+            listen: self.proxy_address,
+            servers: self.places.iter().map(|place| place.listen).collect(),
+        };
+        let directory = self.home.path().to_owned();
+        let process = self.start(proxy.as_str(), Role::Proxy { spec, directory })?;
+        let process = self.proxy.insert(process);
+        listens(process, self.proxy_address).await
+    }
+
+    /// Has the proxy start anew, and tells the time right before.
+    ///
+    /// # Errors
+    ///
+    /// Where it is gone.
+    pub fn reload_proxy(&self) -> Result<(), LabError> {
+        if let Some(proxy) = &self.proxy {
+            proxy.signal(Signal::HUP)?;
         }
         Ok(())
     }
@@ -290,6 +327,7 @@ impl Fleet {
         let staying = staying.filter_map(|(_, place)| place.process.as_mut());
         let all = staying.chain(&mut self.callers);
         let all = all.chain(&mut self.registry).chain(&mut self.links);
+        let all = all.chain(&mut self.proxy);
         for process in all {
             if let Some(status) = process.ended()? {
                 return Err(process.error(&format!("ended by itself ({status})")));
@@ -331,6 +369,11 @@ impl Fleet {
             .places
             .iter_mut()
             .filter_map(|place| place.process.take());
+        if let Some(mut proxy) = self.proxy.take() {
+            // Its processes end in their order, and none is left.
+            proxy.say(Word::Stop).await;
+            let _ = proxy.wait(PROXY_STOP_MAX).await;
+        }
         let rest = self.callers.drain(..).chain(self.links.take());
         let rest = rest.chain(self.registry.take());
         for process in servers.chain(rest) {
@@ -341,6 +384,9 @@ impl Fleet {
 
     /// What callers are told to call.
     fn target(&self) -> Result<String, LabError> {
+        if self.options.proxy.is_some() {
+            return Ok(format!("direct:///{}", self.proxy_address));
+        }
         let is_looked_up = |_: &&String| self.options.flavour != Flavour::Tonic;
         let Some(published) = self.published.as_ref().filter(is_looked_up) else {
             let all = self.places.iter().map(|place| place.address.to_string());
@@ -396,6 +442,19 @@ impl Place {
 fn bytes_of(options: &Options) -> u64 {
     let seconds = 60 + 3 * u64::from(options.rolls) * u64::from(options.servers);
     seconds * u64::from(options.rate) * 512
+}
+
+/// Waits until the child listens.
+async fn listens(process: &mut Process, address: SocketAddr) -> Result<(), LabError> {
+    for _ in 0..LISTEN_TRIES {
+        if tokio::net::TcpStream::connect(address).await.is_ok() {
+            return Ok(());
+        }
+        if process.wait(TICK).await?.is_some() {
+            break;
+        }
+    }
+    Err(process.error("does not listen"))
 }
 
 /// An error where nobody listens at any address of the registry that `published` names.

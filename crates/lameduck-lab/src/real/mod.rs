@@ -26,6 +26,7 @@ pub mod picks;
 pub mod plan;
 pub mod process;
 pub mod progress;
+pub mod proxy;
 pub mod record;
 pub mod report;
 pub mod run;

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::error::LabError;
 use super::flavour::Flavour;
 use super::limits::{LARGE, LARGE_EVERY, LINK_RATE, LINK_SHARE_MAX, RATE, RATE_MAX};
+use super::proxy::Proxy;
 use super::sabotage::Sabotage;
 
 /// The options of a run. [`Options::default`] is the run of at most 40 s that nobody needs to tune.
@@ -36,6 +37,8 @@ pub struct Options {
     pub ordeals: bool,
     /// Whether every connection goes over a slow link, and some answers are large.
     pub slow_link: bool,
+    /// A proxy of others between callers and servers.
+    pub proxy: Option<Proxy>,
     /// Whether the outcome comes with a [`Chart`](super::chart::Chart).
     pub chart: bool,
     /// A directory for all files of the run, which stays.
@@ -114,6 +117,8 @@ pub struct Settings {
     pub ordeals: bool,
     /// Whether every connection went over a slow link, and some answers were large.
     pub slow_link: bool,
+    /// The proxy between callers and servers; null where there was none.
+    pub proxy: Option<Proxy>,
 }
 
 impl From<&Options> for Settings {
@@ -129,6 +134,7 @@ impl From<&Options> for Settings {
             failover: options.failover,
             ordeals: options.ordeals,
             slow_link: options.slow_link,
+            proxy: options.proxy,
         }
     }
 }
@@ -147,6 +153,7 @@ impl Default for Options {
             flavour: Flavour::Lameduck,
             ordeals: false,
             slow_link: false,
+            proxy: None,
             chart: false,
             keep: None,
         }
@@ -185,6 +192,12 @@ impl Options {
                  --registry none",
                 )
             }
+            () if self.proxy.is_some() && (self.slow_link || self.ordeals) => refuse(
+                "--proxy: what a proxy makes of slow links, freezes and a late registry is its own",
+            ),
+            () if self.proxy.is_some() && self.sabotage.is_some() => refuse(
+                "--proxy: a control needs callers that know its servers; leave out --sabotage",
+            ),
             () if self.slow_link && !self.fits_links() => refuse(
                 "--slow-link: the large answers of so many calls need more than the links carry while a \
                  server is away; lower --rate, or raise --servers or --callers",

@@ -138,6 +138,14 @@ pub enum Ending {
 }
 
 impl Report {
+    /// Forgets where callers chose to call: behind a proxy they know one address, whoever answers.
+    pub fn forget_choices(&mut self) {
+        for drain in &mut self.drains {
+            drain.window_pick_ms = None;
+            drain.window_directory_ms = None;
+        }
+    }
+
     /// Reads the whole outcome off the ledger. `problems` are those that the lab met itself.
     #[must_use]
     pub fn new(

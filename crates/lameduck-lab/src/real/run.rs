@@ -162,12 +162,27 @@ impl<'a> Lab<'a> {
                     .await?;
             }
         }
-        let victim = rng.below(usize::from(self.options.servers)) as u16;
-        self.begin(Stage::Kill);
-        self.kill(victim).await?;
+        if self.options.proxy.is_some() {
+            self.reload().await?;
+        } else {
+            let victim = rng.below(usize::from(self.options.servers)) as u16;
+            self.begin(Stage::Kill);
+            self.kill(victim).await?;
+        }
         self.pause(2 * SETTLE, "settling").await?;
         if self.options.ordeals {
             self.ordeals(&mut rng).await?;
+        }
+        Ok(())
+    }
+
+    /// Has the proxy start anew, as after a change of its configuration. What a proxy makes of a killed
+    /// server is its own, so none is killed behind one.
+    async fn reload(&mut self) -> Result<(), LabError> {
+        self.begin(Stage::Reload);
+        for _ in 0..RELOADS {
+            self.fleet.reload_proxy()?;
+            self.pause(2 * SETTLE, "reloading the proxy").await?;
         }
         Ok(())
     }
@@ -184,11 +199,17 @@ impl<'a> Lab<'a> {
             |lab: &Self| (0..servers).all(|server| lab.books.ledger.newest(server).is_some());
         self.until(born, READY_MAX, "waiting for the servers")
             .await?;
+        self.fleet.start_proxy().await?;
         self.fleet.start_callers(&self.plan, &mut self.books)?;
         let callers = self.options.callers;
+        let places = if self.options.proxy.is_some() {
+            1
+        } else {
+            usize::from(servers)
+        };
         let found = |lab: &Self| {
             let ready = |caller| lab.books.ledger.ready_in(caller);
-            (0..callers).all(|caller| ready(caller) >= usize::from(servers))
+            (0..callers).all(|caller| ready(caller) >= places)
         };
         self.until(found, READY_MAX, "waiting for callers to find the servers")
             .await?;
@@ -321,6 +342,9 @@ impl<'a> Lab<'a> {
             problems,
             jitter,
         );
+        if self.options.proxy.is_some() {
+            report.forget_choices();
+        }
         if let Some(rule) = self.options.sabotage {
             report.expect_cost(rule, SABOTAGE_COST);
         }
@@ -445,6 +469,8 @@ impl<'a> Lab<'a> {
     }
 }
 
+/// How often a proxy starts anew: the second time upon connections that the first one has made.
+const RELOADS: usize = 2;
 const SHOW_EVERY: Duration = Duration::from_millis(100);
 
 /// All servers, in an order that the generator gives.

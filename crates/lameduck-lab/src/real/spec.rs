@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::flavour::Flavour;
 use super::plan::Plan;
+use super::proxy::ProxySpec;
 use super::sabotage::Sabotage;
 
 /// A child's whole instruction, but for start and stop, which come over its stdin.
@@ -27,6 +28,13 @@ pub enum Role {
     Caller(CallerSpec),
     /// A development server that listens here.
     Registry(SocketAddr),
+    /// A proxy of others before all servers.
+    Proxy {
+        /// Which, and where.
+        spec: ProxySpec,
+        /// For its files.
+        directory: PathBuf,
+    },
     /// Slow links to servers.
     Links(Vec<LinkSpec>),
 }

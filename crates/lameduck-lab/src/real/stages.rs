@@ -19,6 +19,8 @@ pub enum Stage {
     Rolls,
     /// One is killed and started again.
     Kill,
+    /// The proxy before all servers starts anew.
+    Reload,
     /// One is stopped for a while as a whole, then goes on.
     Freeze,
     /// The registry is stopped as a whole while a server is rolled, and goes on after that.
@@ -27,10 +29,11 @@ pub enum Stage {
 
 impl Stage {
     /// All, in their order.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Quiet,
         Self::Rolls,
         Self::Kill,
+        Self::Reload,
         Self::Freeze,
         Self::LateRegistry,
     ];
@@ -42,6 +45,7 @@ impl Stage {
             Self::Quiet => "quiet",
             Self::Rolls => "rolls",
             Self::Kill => "kill",
+            Self::Reload => "reload",
             Self::Freeze => "freeze",
             Self::LateRegistry => "late registry",
         }

@@ -10,6 +10,7 @@ mod line;
 mod link;
 mod observe;
 mod plain;
+mod proxy;
 mod recorder;
 mod registry;
 mod server;
@@ -70,6 +71,7 @@ pub fn run(spec: &str) -> Result<u8, ChildError> {
             Role::Server(spec) => server::run(spec, words).await,
             Role::Caller(spec) => caller::run(spec, words).await,
             Role::Registry(address) => registry::run(address, words).await,
+            Role::Proxy { spec, directory } => proxy::run(spec, &directory, words).await,
             Role::Links(links) => link::run(&links, words).await,
         }
     })

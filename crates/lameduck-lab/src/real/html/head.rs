@@ -99,6 +99,8 @@ fn settings(options: &Settings) -> String {
         ", no failover"
     };
     let ordeals = if options.ordeals { ", ordeals" } else { "" };
+    let proxy = options.proxy.map(|proxy| format!(", proxy: {proxy}"));
+    let proxy = proxy.unwrap_or_default();
     let slow = if options.slow_link {
         ", slow links"
     } else {
@@ -108,7 +110,7 @@ fn settings(options: &Settings) -> String {
     let sabotage = sabotage.unwrap_or_default();
     format!(
         "{rate} calls a second, {callers} callers, {servers} servers, {times}, seed {seed}, registry: \
-         {registry}{failover}{ordeals}{slow}{sabotage}"
+         {registry}{failover}{ordeals}{slow}{proxy}{sabotage}"
     )
 }
 
