@@ -102,6 +102,12 @@ pub enum Event {
         /// What it sent.
         authority: String,
     },
+    /// A server ended a client's HTTP/2 connection: it gave up too many calls before their answers began
+    /// ([`limits::RAPID_RESETS_MAX`](crate::limits::RAPID_RESETS_MAX)). Said once of each host.
+    TooManyResets {
+        /// The client.
+        remote: Address,
+    },
     /// A registry confirmed a wanted state, or failed to.
     Registration {
         /// Which registry, as its target says.

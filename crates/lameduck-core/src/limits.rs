@@ -86,6 +86,17 @@ pub const SERVER_RESETS_MAX: usize = 1024;
 /// 20 end the connection where a server that was frozen goes on: all calls that ran into their
 /// deadline meanwhile come with their resets in one read.
 pub const SERVER_GIVEN_UP_MAX: usize = 1024;
+/// Calls of one HTTP/2 connection that its peer gives up before their answers begin, beyond those that
+/// are answered: so many at once, and as many a second. One wave of deadlines on a frozen server is
+/// below it (see [`SERVER_GIVEN_UP_MAX`]), a client that sends two hedges for each answer too; a flood of
+/// resets is 16,000 a second and more on one core. hyper has no such bound.
+pub const RAPID_RESETS_MAX: u32 = 1024;
+/// Only calls that lived for less than this count there: at the bound of streams, one connection can
+/// start no more than 2,560 a second that live for longer, which an honest client may do as well.
+pub const RAPID_RESET_MAX: Duration = Duration::from_millis(100);
+/// A connection with so many more resets than answers gets each handler started one turn later, so that a
+/// reset that came in the same read is seen before. As many as h2 lets wait by default.
+pub const RESETS_SUSPECT: u32 = 20;
 /// Connections open at once; further ones wait in the kernel's queue. Far below usual
 /// descriptor limits (1,024 soft on old systems is raised by every service manager). A listener that
 /// closes takes what waits there, twice [`LISTEN_BACKLOG`] at most, beyond it: nobody else would.

@@ -75,6 +75,11 @@ fn log(event: &Event) {
             "a client's requests are reset: their :authority is no host; set one there \
              (grpc.default_authority in C-core's clients, grpc.WithAuthority in Go's)"
         ),
+        Event::TooManyResets { remote } => warn!(
+            %remote,
+            "a client's connection was ended: it resets calls as soon as it has sent them; where it is no \
+             attack, raise `rapid_resets` by Builder::server"
+        ),
         Event::Registration {
             registry,
             address,

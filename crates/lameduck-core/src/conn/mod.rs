@@ -20,6 +20,7 @@ use crate::machine::Machine;
 use crate::mutant;
 use crate::time::Timestamp;
 
+pub mod given_up;
 #[cfg(test)]
 mod tests;
 

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use lameduck_core::limits::RESETS_SUSPECT;
+
 /// One fact or wish about a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flag {
@@ -27,6 +29,8 @@ pub(crate) enum Flag {
     Begun = 1 << 9,
     /// HTTP/1: the next answer says `Connection: close`.
     LastAnswer = 1 << 10,
+    /// HTTP/2: the peer gives up too many calls; the connection ends.
+    TooManyResets = 1 << 11,
 }
 
 const ONE_BEGUN: u64 = 1 << 32;
@@ -45,6 +49,9 @@ pub(crate) struct Wire {
     // How many have begun in the upper half, how many are in flight in the lower one.
     requests: AtomicU64,
     identified: AtomicU32,
+    // HTTP/2: answers that have begun, and resets that the peer has sent. Both wrap.
+    answered: AtomicU32,
+    resets: AtomicU32,
 }
 
 impl Wire {
@@ -80,6 +87,31 @@ impl Wire {
         (self.requests.load(Ordering::Acquire) / ONE_BEGUN) as u32
     }
 
+    /// HTTP/2: one answer more has begun.
+    pub(crate) fn answer(&self) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// HTTP/2: how many answers have begun. Wraps.
+    pub(crate) fn answered(&self) -> u32 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// HTTP/2: the peer has reset one stream more.
+    pub(crate) fn reset(&self) {
+        self.resets.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// HTTP/2: whether the peer resets much more than it is answered.
+    pub(crate) fn is_suspect(&self) -> bool {
+        let more = self
+            .resets
+            .load(Ordering::Relaxed)
+            .wrapping_sub(self.answered());
+        // Fewer resets than answers is the upper half of the numbers.
+        more > RESETS_SUSPECT && more < u32::MAX / 2
+    }
+
     /// True the first time that it is called for this generation of the identity (1, 2, …).
     pub(crate) fn identify(&self, generation: u32) -> bool {
         // Whoever raises the number says who answers; answers at the same moment leave it out.
@@ -113,6 +145,20 @@ mod tests {
         assert!(wire.end());
         assert!(!wire.busy());
         assert_eq!(wire.begun(), 2);
+    }
+
+    #[test]
+    fn s5_only_more_resets_than_answers_are_suspect() {
+        let wire = Wire::default();
+        let reset = |count: u32| (0..count).for_each(|_| wire.reset());
+        wire.answer();
+        assert!(!wire.is_suspect());
+        reset(RESETS_SUSPECT + 1);
+        assert!(!wire.is_suspect());
+        reset(1);
+        assert!(wire.is_suspect());
+        wire.answer();
+        assert!(!wire.is_suspect());
     }
 
     #[test]

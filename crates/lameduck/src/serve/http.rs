@@ -136,6 +136,8 @@ fn http2_builder(streams: Streams, limits: &Limits) -> http2::Builder<Streams> {
         .max_pending_accept_reset_streams(limits.given_up)
         .max_send_buf_size(limits.send_bytes)
         .keep_alive_interval(limits.ping_interval)
-        .keep_alive_timeout(limits.ping_timeout);
+        .keep_alive_timeout(limits.ping_timeout)
+        // WebSockets over HTTP/2 (RFC 8441), as `axum::serve` has them.
+        .enable_connect_protocol();
     builder
 }

@@ -37,6 +37,9 @@ const SHUTDOWN_PONG: [u8; 17] = [
     0, 0, 8, 6, 1, 0, 0, 0, 0, 0x0b, 0x7b, 0xa2, 0xf0, 0x8b, 0x9b, 0xfe, 0x54,
 ];
 
+/// GOAWAY with ENHANCE_YOUR_CALM, its last stream still to be filled in, and why in words.
+const ENOUGH: &[u8; 32] = b"\0\0\x17\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0btoo_many_resets";
+
 /// The socket, shared by the IO wrapper inside hyper and the connection's task, which looks at it
 /// and cuts it. Closed when both are gone; never shut down by its drop, since a FIN would make a cut
 /// look like an end.
@@ -78,6 +81,8 @@ struct Framing {
     filter: Filter,
     inbound: Parser,
     outbound: Parser,
+    /// The peer's newest stream.
+    newest: u32,
 }
 
 /// How far the closing has come.
@@ -112,6 +117,7 @@ impl Io {
                         filter: Filter::after(PREFACE.len()),
                         inbound: Parser::after(PREFACE.len()),
                         outbound: Parser::default(),
+                        newest: 0,
                     })
                 });
                 let mut held = std::mem::take(&mut self.held);
@@ -153,9 +159,15 @@ impl Io {
     fn note_read(&mut self, bytes: &[u8]) {
         if let Some(framing) = &mut self.framing {
             let wire = &self.peer.wire;
-            framing.inbound.feed(bytes, |_| {
+            let newest = &mut framing.newest;
+            framing.inbound.feed(bytes, |seen| {
                 if !wire.has(Flag::Spoken) {
                     wire.set(Flag::Spoken);
+                }
+                match seen {
+                    Seen::Headers { stream } => *newest = stream.max(*newest),
+                    Seen::Reset => wire.reset(),
+                    Seen::Settings { .. } | Seen::GoAway { .. } => {}
                 }
             });
         }
@@ -174,6 +186,20 @@ impl Io {
                 }
             });
         }
+    }
+
+    /// Ends an HTTP/2 connection for its peer's resets. hyper and h2 have no word for it, so the frame is
+    /// put between two of theirs; in the middle of one, and where the socket is full, the end says it
+    /// alone.
+    fn say_enough(&self) {
+        let framing = self.framing.as_ref();
+        let Some(framing) = framing.filter(|framing| framing.outbound.to_boundary() == 0) else {
+            return;
+        };
+        let mut frame = ENOUGH.to_vec();
+        frame[9..13].copy_from_slice(&framing.newest.to_be_bytes());
+        // A peer that does not read it is told by the end.
+        let _ = self.socket.stream().try_write(&frame);
     }
 
     fn begin_linger(&mut self) -> io::Result<()> {
@@ -294,6 +320,11 @@ impl AsyncRead for Io {
     ) -> Poll<io::Result<()>> {
         if self.peer.wire.has(Flag::Cut) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        if self.peer.wire.has(Flag::TooManyResets) {
+            self.say_enough();
+            // As if the peer had ended: hyper drops what is in flight and closes.
+            return Poll::Ready(Ok(()));
         }
         let mut most = self.until_pong();
         if most == 0 {

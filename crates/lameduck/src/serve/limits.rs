@@ -101,6 +101,11 @@ pub struct Limits {
     /// HTTP/2: streams that the peer gave up before they were looked at, waiting at once. Default:
     /// [`SERVER_GIVEN_UP_MAX`](limits::SERVER_GIVEN_UP_MAX).
     pub given_up: usize,
+    /// HTTP/2: calls that the peer gives up within [`RAPID_RESET_MAX`](limits::RAPID_RESET_MAX), before
+    /// their answers begin, beyond those that are answered: so many at once, and as many a second. Above
+    /// that its connection ends by GOAWAY (ENHANCE_YOUR_CALM). Default:
+    /// [`RAPID_RESETS_MAX`](limits::RAPID_RESETS_MAX).
+    pub rapid_resets: u32,
     /// A PING (HTTP/2), and the kernel's keep-alive probe, after this long without a byte. Default:
     /// [`SERVER_PING_INTERVAL`](limits::SERVER_PING_INTERVAL).
     pub ping_interval: Option<Duration>,
@@ -128,6 +133,7 @@ impl Default for Limits {
             send_bytes: limits::SEND_BYTES_MAX,
             resets: limits::SERVER_RESETS_MAX,
             given_up: limits::SERVER_GIVEN_UP_MAX,
+            rapid_resets: limits::RAPID_RESETS_MAX,
             ping_interval: Some(limits::SERVER_PING_INTERVAL),
             ping_timeout: limits::SERVER_PING_MAX,
         }
@@ -146,6 +152,7 @@ impl Limits {
             ("streams", self.streams as usize),
             ("http1_headers", self.http1_headers),
             ("send_bytes", self.send_bytes),
+            ("rapid_resets", self.rapid_resets as usize),
         ];
         for (field, value) in counts {
             within(field, value, 1, usize::MAX)?;

@@ -2,9 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use lameduck_core::conn::Protocol;
+use lameduck_core::conn::given_up::GivenUp;
+use lameduck_registry::driver::Clock;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::shared::Shared;
@@ -37,12 +41,17 @@ pub(super) struct Peer {
     pub(super) dropped: Notify,
     // The permit of an upgraded connection: it lives as long as the socket does.
     upgraded: Mutex<Option<Held>>,
+    // Locked only where a call is given up.
+    given_up: Mutex<GivenUp>,
+    clock: Clock,
 }
 
 impl Peer {
     pub(super) fn new(shared: Arc<Shared>, local: SocketAddr, remote: SocketAddr) -> Self {
         Self {
             number: shared.numbers.take(),
+            given_up: Mutex::new(GivenUp::new(shared.limits.rapid_resets)),
+            clock: Clock::start(),
             shared,
             wire: Wire::default(),
             local,
@@ -75,12 +84,23 @@ impl Peer {
 
     /// Keeps the permit of the request that turned this connection into something else.
     pub(super) fn keep_upgraded(&self, mut held: Held) {
-        if let Held::Counted(permit) = &mut held {
-            permit.set_kind(Kind::Upgraded);
-        }
+        held.is_upgraded();
         self.wire.set(Flag::Upgraded);
         let mut slot = self.upgraded.lock().unwrap_or_else(PoisonError::into_inner);
         *slot = Some(held);
+    }
+
+    /// A call was given up before its answer began, after it had `lived` for so long.
+    fn given_up(&self, lived: Duration) {
+        let (now, answered) = (self.clock.now(), self.wire.answered());
+        let mut account = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let too_many = account.count(now, lived, answered);
+        drop(account);
+        // Its IO wrapper ends it at the next read: who sends nothing more needs no end.
+        if too_many && !self.wire.has(Flag::TooManyResets) {
+            self.wire.set(Flag::TooManyResets);
+            self.shared.tell_resetting(self.remote);
+        }
     }
 
     /// A request of this peer is refused by h2 for its authority.
@@ -131,6 +151,13 @@ impl Held {
         }
     }
 
+    /// Its answer is a tunnel.
+    pub(super) fn is_upgraded(&mut self) {
+        if let Self::Counted(permit) = self {
+            permit.set_kind(Kind::Upgraded);
+        }
+    }
+
     /// Its answer has made its reader wait.
     pub(super) fn is_stream(&mut self) {
         if let Self::Counted(permit) = self
@@ -146,6 +173,36 @@ impl Drop for Held {
         let peer = self.peer();
         if peer.wire.end() {
             peer.shared.tally.down(Gauge::Busy);
+        }
+    }
+}
+
+/// An HTTP/2 call whose answer has not begun. Dropped before that, it counts as given up.
+pub(super) struct Unanswered<'a> {
+    peer: &'a Peer,
+    since: Instant,
+    answered: bool,
+}
+
+impl<'a> Unanswered<'a> {
+    pub(super) fn new(peer: &'a Peer) -> Self {
+        Self {
+            peer,
+            since: Instant::now(),
+            answered: false,
+        }
+    }
+
+    pub(super) fn answered(mut self) {
+        self.answered = true;
+        self.peer.wire.answer();
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.peer.given_up(self.since.elapsed());
         }
     }
 }

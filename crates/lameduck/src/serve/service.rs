@@ -16,9 +16,10 @@ use tonic::transport::server::TcpConnectInfo;
 
 use super::BoxError;
 use super::answer::Answer;
-use super::peer::{ConnectionInfo, Held, Peer};
+use super::peer::{ConnectionInfo, Held, Peer, Unanswered};
 use super::refuse::refuse;
 use super::upload::Upload;
+use crate::cell::streams;
 use crate::cell::wire::Flag;
 use crate::health::messages::SERVICE;
 use crate::{deadline, mark};
@@ -61,13 +62,18 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 }
 
 async fn answer(
-    held: Held,
+    mut held: Held,
     mut router: Router,
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, BoxError> {
     let peer = Arc::clone(held.peer());
     let version = request.version();
     let connect = request.method() == Method::CONNECT;
+    let unanswered = (version == Version::HTTP_2).then(|| Unanswered::new(&peer));
+    if unanswered.is_some() && peer.wire.is_suspect() {
+        // Where its reset has been read already, hyper drops the call now, before its handler begins.
+        tokio::task::yield_now().await;
+    }
     let grpc = is_grpc(request.headers());
     let limit = deadline::parse(request.headers()).filter(|_| grpc);
     let call = tower_service::Service::call(&mut router, prepare(&peer, request));
@@ -79,15 +85,23 @@ async fn answer(
         },
     };
     let mut response = response.unwrap_or_else(|never| match never {});
-    let upgrade = version != Version::HTTP_2
-        && (response.status() == StatusCode::SWITCHING_PROTOCOLS
-            || connect && response.status().is_success());
-    if upgrade {
+    if let Some(unanswered) = unanswered {
+        unanswered.answered();
+    }
+    let tunnel = connect && response.status().is_success();
+    if version != Version::HTTP_2
+        && (tunnel || response.status() == StatusCode::SWITCHING_PROTOCOLS)
+    {
         mark_life(&peer, response.headers_mut());
         peer.keep_upgraded(held);
         return Ok(response.map(Answer::bare));
     }
     mark_head(&peer, version, response.headers_mut());
+    if tunnel {
+        held.is_upgraded();
+        streams::keep_for_tunnel(Box::new(held));
+        return Ok(response.map(Answer::bare));
+    }
     Ok(response.map(|body| Answer::new(body, held, grpc)))
 }
 

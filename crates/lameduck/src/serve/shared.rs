@@ -92,6 +92,7 @@ pub(super) struct Shared {
     pub(super) health_ends: CancellationToken,
     events: Events,
     refused: ToldPeers,
+    resetting: ToldPeers,
 }
 
 /// The hosts that something was said of: once each, and of so many at most.
@@ -149,6 +150,15 @@ impl Shared {
             health_ends: CancellationToken::new(),
             events,
             refused: ToldPeers::default(),
+            resetting: ToldPeers::default(),
+        }
+    }
+
+    /// Says that a connection of this host was ended for its resets. Once a host.
+    pub(super) fn tell_resetting(&self, remote: SocketAddr) {
+        if self.resetting.tell(remote.ip()) {
+            let remote = remote.into();
+            self.events.emit(&Event::TooManyResets { remote });
         }
     }
 

@@ -61,14 +61,18 @@ impl Client {
     }
 
     async fn head(&mut self, method: u8, path: &str, flags: u8) -> u32 {
-        let stream = self.next;
-        self.next += 2;
         // HPACK: method and `:scheme: http` by index, `:path` by a literal.
         let mut block = vec![method, 0x86];
         block.extend(literal(":path", path));
         block.extend(literal(":authority", "test"));
-        self.send(HEADERS, END_HEADERS | flags, stream, &block)
-            .await;
+        self.open_block(&block, flags).await
+    }
+
+    /// Opens a stream with this header block.
+    pub async fn open_block(&mut self, block: &[u8], flags: u8) -> u32 {
+        let stream = self.next;
+        self.next += 2;
+        self.send(HEADERS, END_HEADERS | flags, stream, block).await;
         stream
     }
 

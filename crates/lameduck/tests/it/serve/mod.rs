@@ -10,5 +10,7 @@ mod limits;
 mod permits;
 mod plain;
 mod refuse;
+mod resets;
 pub mod start;
+mod tunnels;
 mod unread;
