@@ -8,6 +8,9 @@ use core::time::Duration;
 
 /// The one total time that a stop may take. Kubernetes grants 30 s; 25 s and the margin fit inside.
 pub const STOP_BUDGET: Duration = Duration::from_secs(25);
+/// The longest budget that can be set: times beyond it mean "as long as it takes", and this is longer
+/// than any process runs.
+pub const STOP_BUDGET_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// What is left of the budget for the visible cut, the hooks' end, the report and the exit itself.
 pub const STOP_MARGIN: Duration = Duration::from_secs(1);
 /// Closing takes at most this many hundredths of the budget: the rest belongs to what is in flight.
@@ -29,10 +32,15 @@ pub const GOAWAY_DELAY: Duration = Duration::from_millis(100);
 pub const GOAWAY_PACE_DIVISOR: u32 = 4;
 /// The final GOAWAY of a connection is forced after this long without the peer's PING answer.
 pub const FINAL_GOAWAY_MAX: Duration = Duration::from_secs(1);
-/// How long one hook may take before it is left behind and named in the report; less where the
-/// budget's rest, shared by the hooks that still wait, is less.
+/// How long one hook may take, unless it is said otherwise, before it is left behind and named in the
+/// report; less where the budget's rest, shared by the hooks that still wait, is less.
 pub const HOOK_MAX: Duration = Duration::from_secs(5);
-/// How long the last lease revocation may take: the lease ends by itself after its TTL.
+/// How long a registry that answers late is waited for at the end, while it has not failed: three round
+/// trips of 1.2 s and what they need beside. A healthy one takes milliseconds, one that is known to
+/// fail is waited for [`REVOKE_MAX`] at most.
+pub const REVOKE_SLOW_MAX: Duration = Duration::from_secs(4);
+/// How long the last lease revocation may take where there is no time, or the registry fails: the lease
+/// ends by itself after its TTL.
 pub const REVOKE_MAX: Duration = Duration::from_secs(1);
 /// After the cut: how long connections may flush their resets before their tasks are dropped.
 pub const CUT_FLUSH: Duration = Duration::from_millis(100);
@@ -44,6 +52,15 @@ pub const LISTENER_CLOSE_MAX: Duration = Duration::from_secs(1);
 /// A forced stop may take this long to flush its resets and to say goodbye to the registry; so may one
 /// whose process was frozen past its budget, from when it goes on.
 pub const ABORT_MAX: Duration = Duration::from_millis(250);
+/// How long a stop waits for its last events to be shown, and then for its report line to be written,
+/// where the log or stderr is blocked; each gets this much, and less where the budget has less left.
+pub const FAREWELL_MAX: Duration = Duration::from_millis(500);
+/// The same where the budget is used up: a healthy log takes microseconds. Both together are less than
+/// what a stuck process is waited for.
+pub const FAREWELL_MIN: Duration = Duration::from_millis(150);
+/// Events of one provider or hub that wait for its observers and its log; further ones are lost and
+/// counted. More than a directory of the largest service says at once, some 20 MB where all wait.
+pub const EVENTS_WAITING_MAX: usize = 65_536;
 /// Requests of a program to its own provider (hold, resume, stop) that wait for their answer at
 /// once; each takes microseconds, so more are a loop gone wrong, and are refused.
 pub const COMMANDS_MAX: usize = 64;

@@ -48,6 +48,7 @@ pub mod consumer;
 pub mod deadline;
 pub mod effects;
 pub mod env;
+mod foreign;
 mod frames;
 pub mod health;
 pub mod hub;

@@ -3,21 +3,39 @@
 //! The rest of the crate says an [`Event`]; this module turns it into a `tracing` event and hands it
 //! to whoever asked to see it. INFO is the life of a process, WARN means that somebody may be woken.
 
+mod emitter;
+
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lameduck_core::event::Event;
 use lameduck_core::name::ServiceName;
 use lameduck_core::registry::Want;
-use tracing::{debug, info, trace, warn};
+use tracing::level_filters::LevelFilter;
+use tracing::{Level, debug, error, info, trace, warn};
 
-/// Somebody who wants to see every event, on the thread on which it happens: be quick.
+use crate::foreign::{Panicked, discard, quietly};
+use emitter::Emitter;
+pub(crate) use emitter::Said;
+
+/// Sees every event. An observer of a provider has a thread of its own; one of a hub is called where
+/// the event happens, within a call or a directory's task, so that it must not block. One that
+/// panics sees nothing more, and an ERROR says so.
 pub type Observer = Arc<dyn Fn(&Event) + Send + Sync>;
 
 /// Where events go. Clones share the observers.
-#[derive(Clone)]
+///
+/// The log is written by a thread of its own, so that no blocked pipe stops who says an event.
+#[derive(Clone, Debug)]
 pub(crate) struct Events {
-    observers: Arc<[Observer]>,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Those that are called where events happen.
+    here: Observers,
+    emitter: Emitter,
 }
 
 impl Default for Events {
@@ -27,31 +45,107 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Events go to `tracing` and to these.
+    /// Events go to `tracing` by a thread, and to these where they happen.
     #[must_use]
     pub(crate) fn new(observers: Vec<Observer>) -> Self {
+        let inner = Inner {
+            here: Observers::new(observers),
+            emitter: Emitter::default(),
+        };
         Self {
-            observers: observers.into(),
+            inner: Arc::new(inner),
         }
     }
 
-    /// Whether anybody but the log looks: events made for each call are only worth making then.
+    /// Events go to `tracing` and to these by one thread: whoever says one waits for nobody.
+    #[must_use]
+    pub(crate) fn apart(observers: Vec<Observer>) -> Self {
+        let inner = Inner {
+            here: Observers::default(),
+            emitter: Emitter::new(Observers::new(observers)),
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Whether observers are called where events happen: those made for each call are only worth
+    /// making then.
     #[must_use]
     pub(crate) fn is_observed(&self) -> bool {
-        !self.observers.is_empty()
+        !self.inner.here.is_empty()
     }
 
     /// Says that something happened.
     pub(crate) fn emit(&self, event: &Event) {
-        log(event);
-        self.observers.iter().for_each(|observer| observer(event));
+        self.inner.emitter.say(event);
+        if self.is_observed() {
+            let left_out = |why| self.inner.emitter.left_out(why);
+            self.inner.here.show(event, left_out);
+        }
+    }
+
+    /// What waits until all that was emitted by now is shown.
+    pub(crate) fn said(&self) -> Said {
+        self.inner.emitter.said()
     }
 }
 
-impl fmt::Debug for Events {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Events({} observers)", self.observers.len())
+/// Those that want to see every event, without those that have panicked.
+#[derive(Default)]
+struct Observers {
+    all: Box<[Mutex<Option<Observer>>]>,
+}
+
+impl Observers {
+    fn new(observers: Vec<Observer>) -> Self {
+        let all = observers.into_iter().map(|one| Mutex::new(Some(one)));
+        Self { all: all.collect() }
     }
+
+    const fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Shows the event to each. One that panics is dropped, and `left_out` hears of it.
+    fn show(&self, event: &Event, left_out: impl Fn(Panicked)) {
+        for place in &self.all {
+            let lock = || place.lock().unwrap_or_else(PoisonError::into_inner);
+            // Not called under the lock: it may say events itself.
+            let Some(observer) = lock().clone() else {
+                continue;
+            };
+            let Err(why) = quietly(|| observer(event)) else {
+                continue;
+            };
+            let first = lock().take();
+            if first.is_some() {
+                left_out(why);
+            }
+            discard((first, observer));
+        }
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Observers({})", self.all.len())
+    }
+}
+
+fn log_left_out(why: &Panicked) {
+    error!(%why, "an observer of events failed and is called no more: mend it and start again");
+}
+
+/// At which level an event is logged, or a more important one: what nobody would see is not queued.
+const fn level(event: &Event) -> LevelFilter {
+    LevelFilter::from_level(match event {
+        Event::Picked { .. } => Level::TRACE,
+        Event::TierChanged { .. } | Event::Replaced { .. } | Event::Disconnected { .. } => {
+            Level::DEBUG
+        }
+        _ => Level::INFO,
+    })
 }
 
 fn log(event: &Event) {
@@ -279,7 +373,11 @@ mod tests {
             .with_ansi(false)
             .without_time()
             .finish();
-        tracing::subscriber::with_default(subscriber, || Events::default().emit(event));
+        tracing::subscriber::with_default(subscriber, || {
+            let events = Events::default();
+            events.emit(event);
+            events.said().wait(Duration::from_secs(20));
+        });
         let text = lines.0.lock().expect("no panic").clone();
         String::from_utf8(text).expect("text")
     }

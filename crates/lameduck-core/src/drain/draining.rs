@@ -45,7 +45,7 @@ impl Drain {
         let revoked_by = if self.cut {
             self.after_cut(now)
         } else {
-            now + limits::REVOKE_MAX
+            self.slow_by(now)
         };
         let flushed_by = if self.cut {
             self.after_cut(now)
@@ -57,6 +57,18 @@ impl Drain {
             connections: (!self.connections_gone).then_some(flushed_by),
         });
         self.want_gone();
+    }
+
+    /// Until when a registry may confirm that the process is gone. The edge gives up sooner on one that
+    /// fails; hooks keep half of what is left of the budget.
+    fn slow_by(&self, now: Timestamp) -> Timestamp {
+        if mutant!("drain/slow-registry") {
+            return now + limits::REVOKE_MAX;
+        }
+        let left = self.end_by().saturating_since(now);
+        now + (left / 2)
+            .min(limits::REVOKE_SLOW_MAX)
+            .max(limits::REVOKE_MAX)
     }
 
     pub(super) fn after_leaving(&mut self, now: Timestamp) {
@@ -83,7 +95,12 @@ impl Drain {
         // A fair share of what is left: a hook that hangs does not take the time of the next.
         let waiting = u32::try_from(self.plan.hooks.len() - index).unwrap_or(u32::MAX);
         let share = self.end_by().saturating_since(now) / waiting;
-        let by = now + share.min(limits::HOOK_MAX);
+        let max = if mutant!("drain/hook-max") {
+            limits::HOOK_MAX
+        } else {
+            self.plan.hooks[index].max
+        };
+        let by = now + share.min(max);
         self.state = State::Draining(Step::Hook { index, by });
     }
 
@@ -144,7 +161,7 @@ impl Drain {
             }
             Step::Leaving { gone, connections } => self.leaving_timeout(now, gone, connections),
             Step::Hook { index, by } if by <= now => {
-                let name = self.plan.hooks[index].clone();
+                let name = self.plan.hooks[index].name.clone();
                 self.problem(Problem::HookLeft { name });
                 self.hook(now, index + 1);
             }

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 pub use report::{ClosingEnd, Problem, Reason, Report};
-pub use words::{Command, Input, Output, Plan};
+pub use words::{Command, HookPlan, Input, Output, Plan};
 
 use crate::event::Phase;
 use crate::instance::Life;
@@ -154,8 +154,15 @@ impl Drain {
     }
 
     fn begin(&mut self, now: Timestamp, command: Command, reason: Reason) {
-        let first = self.stop.is_none() && self.state != State::Stopped;
-        self.put(Output::Answer(command, first));
+        let runs = self.state != State::Stopped;
+        let first = self.stop.is_none() && runs;
+        // There is one stop: whoever asks for it hears the same.
+        let granted = if mutant!("drain/one-answer") {
+            first
+        } else {
+            runs
+        };
+        self.put(Output::Answer(command, granted));
         if !first && !mutant!("drain/one-stop") {
             return;
         }
@@ -194,9 +201,10 @@ impl Drain {
     }
 
     fn hold(&mut self, now: Timestamp, command: Command) {
-        let granted = self.state == State::Serving;
-        self.put(Output::Answer(command, granted));
-        if granted {
+        let serves = self.state == State::Serving;
+        let held = matches!(self.state, State::Closing(_)) && self.stop.is_none();
+        self.put(Output::Answer(command, serves || held));
+        if serves {
             self.close(now);
         }
     }
@@ -385,7 +393,7 @@ impl Drain {
             (State::Draining(Step::Hook { index, .. }), Completion::Hook(result)) => {
                 let index = *index;
                 if let Err(why) = result {
-                    let name = self.plan.hooks[index].clone();
+                    let name = self.plan.hooks[index].name.clone();
                     let why = why.clone();
                     self.problem(Problem::HookFailed { name, why });
                 }

@@ -14,6 +14,10 @@ pub enum Reason {
     Sigterm,
     /// SIGINT from elsewhere than a terminal.
     Sigint,
+    /// SIGQUIT.
+    Sigquit,
+    /// SIGHUP.
+    Sighup,
     /// Ctrl-C at a terminal: somebody is waiting, so Closing has no floor.
     Terminal,
     /// The program itself, or an operator through it, in its words.
@@ -29,6 +33,8 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::Sigterm => "sigterm",
             Self::Sigint => "sigint",
+            Self::Sigquit => "sigquit",
+            Self::Sighup => "sighup",
             Self::Terminal => "ctrl-c",
             Self::Asked(why) => why,
             Self::ServerEnded => "the server ended",

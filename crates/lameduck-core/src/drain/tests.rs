@@ -12,7 +12,10 @@ fn plan() -> Plan {
     Plan {
         budget: Duration::from_secs(10),
         cap: Duration::from_secs(4),
-        hooks: vec!["db".to_owned()],
+        hooks: vec![HookPlan {
+            name: "db".to_owned(),
+            max: limits::HOOK_MAX,
+        }],
         ..Plan::default()
     }
 }
@@ -224,7 +227,8 @@ fn the_floor_holds_where_it_is_longer_than_quiet() {
 #[test]
 fn a_registry_that_is_away_never_prolongs() {
     check(
-        "start; term; until 500; registry-fails; listener; told; idle; flushed; until 1600; hook",
+        "start; term; until 500; registry-fails; listener; told; idle; flushed; until 1600; \
+         registry-fails; hook",
         &[
             SERVING,
             "0: answer 1 true, stopping, [closing], unready, want closing, announce",
@@ -233,10 +237,87 @@ fn a_registry_that_is_away_never_prolongs() {
             "500: goawayall",
             "500: closegate, endwatches, awaitinflight",
             "500: want gone",
-            "1500: hook 0",
+            "1600: hook 0",
             "1600: [stopped], done 10: stopped (sigterm) in 1600 ms: closing 500 ms, in flight at \
-             the start 0, abandoned 0; a registration may be left until its lease ends: no answer \
-             in time",
+             the start 0, abandoned 0; a registration may be left until its lease ends: denied",
+        ],
+    );
+}
+
+#[test]
+fn s30_a_registry_that_answers_late_is_waited_for_while_there_is_budget() {
+    check(
+        "start; term; until 500; listener; told; idle; flushed; until 4400; registry; hook",
+        &[
+            SERVING,
+            "0: answer 1 true, stopping, [closing], unready, want closing, announce",
+            "100: go-away-existing 125",
+            "500: [draining], closelistener",
+            "500: goawayall",
+            "500: closegate, endwatches, awaitinflight",
+            "500: want gone",
+            "4400: hook 0",
+            "4400: [stopped], done 0: stopped (sigterm) in 4400 ms: closing 500 ms, in flight at \
+             the start 0, abandoned 0",
+        ],
+    );
+    let mut silent = World::new(plan());
+    "start; term; until 500; listener; told; idle; flushed; until 4600"
+        .split("; ")
+        .for_each(|word| silent.step(word));
+    assert_eq!(
+        silent.trace.last().map(String::as_str),
+        Some("4500: hook 0")
+    );
+}
+
+#[test]
+fn s30_b_a_late_registry_takes_no_time_of_the_hooks() {
+    let mut world = World::new(Plan {
+        budget: Duration::from_secs(5),
+        ..plan()
+    });
+    "start; term; until 500; listener; told; idle; flushed; until 3000"
+        .split("; ")
+        .for_each(|word| world.step(word));
+    // 4,500 ms are left, half of them for hooks.
+    let hook = Some("2750: hook 0");
+    assert_eq!(world.trace.last().map(String::as_str), hook);
+}
+
+#[test]
+fn s08_a_hook_may_take_as_long_as_was_said_for_it() {
+    for (max, ends) in [(200, 700), (8_000, 7_400)] {
+        let mut plan = plan();
+        plan.hooks[0].max = Duration::from_millis(max);
+        plan.budget = Duration::from_millis(7_400);
+        let mut world = World::new(plan);
+        "start; term; until 500; listener; told; idle; registry; flushed; until 7400"
+            .split("; ")
+            .for_each(|word| world.step(word));
+        let last = world.trace.last().cloned().unwrap_or_default();
+        assert!(
+            last.starts_with(&format!("{ends}: [stopped], done 10")),
+            "{last}"
+        );
+    }
+}
+
+#[test]
+fn s29_whoever_asks_for_the_same_hears_the_same() {
+    check(
+        "start; hold; hold; term; ctrl-c; hold; abort; cut 0; registry; flushed; term",
+        &[
+            SERVING,
+            "0: answer 2 true, [closing], unready, want closing, announce",
+            "0: answer 2 true",
+            "0: answer 1 true, stopping",
+            "0: answer 1 true",
+            "0: answer 2 false",
+            "0: [draining], closegate, cut, want gone",
+            "0: [stopped], done 11: was forced to stop (sigterm) in 0 ms: closing 0 ms, in flight \
+             at the start 0, abandoned 0",
+            "0: answer 1 false",
         ],
     );
 }
@@ -326,7 +407,7 @@ fn a_second_signal_changes_nothing() {
             SERVING,
             "0: answer 1 true, stopping, [closing], unready, want closing, announce",
             "100: go-away-existing 125",
-            "300: answer 1 false",
+            "300: answer 1 true",
             "300: answer 2 false",
             "300: answer 3 false",
             "500: [draining], closelistener",

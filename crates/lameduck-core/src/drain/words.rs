@@ -24,8 +24,17 @@ pub struct Plan {
     pub quiet: Duration,
     /// Closing ends after this long whatever comes, counted from the request to stop.
     pub cap: Duration,
-    /// Names of the hooks, which are run one after another.
-    pub hooks: Vec<String>,
+    /// The hooks, which are run one after another.
+    pub hooks: Vec<HookPlan>,
+}
+
+/// What is known of a hook before it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookPlan {
+    /// Its name, as the report has it.
+    pub name: String,
+    /// How long it may take at most; less where the budget has less left for it.
+    pub max: Duration,
 }
 
 impl Default for Plan {
@@ -51,9 +60,11 @@ pub struct Command(pub u64);
 pub enum Input {
     /// The server accepts connections.
     Started,
-    /// Leave, and do not come back. Answered; a second one changes nothing.
+    /// Leave, and do not come back. Answered: granted until the process has stopped. A second one
+    /// changes nothing.
     Begin(Command, Reason),
-    /// Enter Closing and stay there, serving, until Begin or Resume. Answered.
+    /// Enter Closing and stay there, serving, until Begin or Resume. Answered: granted where it serves
+    /// or is held already.
     Hold(Command),
     /// Serve again, as a new life. Answered: only a held drain can be taken back.
     Resume(Command),

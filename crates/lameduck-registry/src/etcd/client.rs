@@ -199,7 +199,7 @@ impl Client {
     ///
     /// [`Error::Registry`].
     pub async fn revoke(&self, lease: LeaseId) -> Result<(), Error> {
-        let answer = self.within(limits::REVOKE_MAX, Kind::Unary, |transport| async move {
+        let answer = self.call(|transport| async move {
             let request = LeaseRevokeRequest { id: lease.0 };
             LeaseClient::new(transport).lease_revoke(request).await
         });

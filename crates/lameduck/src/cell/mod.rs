@@ -11,6 +11,7 @@ pub(crate) mod counter;
 pub(crate) mod endpoint;
 pub(crate) mod link;
 pub(crate) mod streams;
+pub(crate) mod switch;
 pub(crate) mod tally;
 pub(crate) mod waiters;
 pub(crate) mod wire;

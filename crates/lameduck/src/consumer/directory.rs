@@ -11,7 +11,7 @@ use lameduck_core::endpoint::Input as EndpointInput;
 use lameduck_core::event::{Event, Tier};
 use lameduck_core::instance::Incarnation;
 use lameduck_core::name::{Address, ServiceName};
-use lameduck_core::registry::{Registry, Subscription};
+use lameduck_core::registry::{ErrorClass, Registry, RegistryError, Subscription, Update};
 use lameduck_registry::driver::drive;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::task::AbortOnDropHandle;
@@ -21,6 +21,7 @@ use crate::cell::budget::SharedBudget;
 use crate::cell::endpoint::{Spot, Spots, Withheld};
 use crate::cell::waiters::Waiters;
 use crate::effects::directory::{self as effects, InOrder, Performer};
+use crate::foreign::quietly_await;
 use crate::hub::HubHandle;
 
 /// One version of what calls choose from.
@@ -145,10 +146,20 @@ impl Drop for Directory {
 }
 
 async fn feed(mut subscription: Box<dyn Subscription>, inbox: UnboundedSender<Message>) {
-    while let Some(update) = poll_fn(|context| subscription.poll_update(context)).await {
-        if inbox.send(Message::Input(Input::Update(update))).is_err() {
-            return;
+    // It may be the program's own code.
+    let fed = quietly_await(|| async {
+        while let Some(update) = poll_fn(|context| subscription.poll_update(context)).await {
+            if inbox.send(Message::Input(Input::Update(update))).is_err() {
+                return;
+            }
         }
+    });
+    if let Err(panicked) = fed.await {
+        let stale = RegistryError {
+            class: ErrorClass::Refused,
+            message: format!("the registry's code cannot be used any more: {panicked}"),
+        };
+        let _ = inbox.send(Message::Input(Input::Update(Update::Stale(stale))));
     }
     // A fixed list has been told whole; its registry may still hang on the subscription.
     std::future::pending::<()>().await;

@@ -10,6 +10,7 @@ use lameduck_core::name::{Address, Host};
 use tokio::time::timeout;
 
 use super::connection::{Connection, DialConfig};
+use crate::foreign::quietly_await;
 
 /// Looks up the addresses of a host name and a port; the first that answers is used.
 pub type Lookup = Arc<dyn Fn(String, u16) -> Found + Send + Sync>;
@@ -42,18 +43,15 @@ pub(super) async fn dial(
         }
     };
     // The system's resolver waits far longer for a name server that is away than a dial may take.
-    let found = timeout(
-        config.deadline,
-        lookup(name.as_str().to_owned(), address.port()),
-    )
-    .await
-    .map_err(|_| {
-        format!(
-            "{name} cannot be looked up: no answer in {:?}",
-            config.deadline
-        )
-    })?
-    .map_err(|error| format!("{name} cannot be looked up: {error}"))?;
+    let found = timeout(config.deadline, asked(lookup, name, address.port()))
+        .await
+        .map_err(|_| {
+            format!(
+                "{name} cannot be looked up: no answer in {:?}",
+                config.deadline
+            )
+        })?
+        .map_err(|error| format!("{name} cannot be looked up: {error}"))?;
     let mut why = format!("{name} has no address");
     for socket in found {
         match Connection::dial(socket, config).await {
@@ -62,6 +60,12 @@ pub(super) async fn dial(
         }
     }
     Err(why)
+}
+
+/// Asks the resolver, which may be the program's own code: one that panics has not found the name.
+async fn asked(lookup: &Lookup, name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let found = quietly_await(|| lookup(name.to_owned(), port)).await;
+    found.unwrap_or_else(|panicked| Err(io::Error::other(panicked.to_string())))
 }
 
 /// Looks the host's name up again and again until `ended` resolves, and tells each time whether
@@ -79,7 +83,7 @@ pub(super) async fn follow(
     };
     let mut ended = pin!(ended);
     while timeout(LOOKUP_INTERVAL, &mut ended).await.is_err() {
-        let found = lookup(name.as_str().to_owned(), address.port()).await;
+        let found = asked(&lookup, name, address.port()).await;
         let found = found.unwrap_or_default();
         if !found.is_empty() {
             tell(found.contains(&socket));

@@ -17,11 +17,13 @@ use super::address::{Facts, Whereabouts};
 use super::builder::{Builder, Provider};
 use super::error::BuildError;
 use super::handle::{Commands, Shared, Status};
+use super::hooks::Hook;
 use super::registration::{Planned, RegistrationStatus};
 use super::routes;
-use super::signals::{self, Progress};
+use super::signals;
 use crate::cell::gate::Gate;
 use crate::env::Environment;
+use crate::foreign::quietly;
 use crate::health::Health;
 use crate::observe::Events;
 use crate::serve::Server;
@@ -37,7 +39,7 @@ impl Builder {
             .listener(parts.listener)
             .events(parts.events.clone())
             .limits(self.limits)
-            .router(routes::join(self.router, self.grpc, shown))
+            .router(routes::join(self.routers, self.grpc, shown).map_err(BuildError::Routes)?)
             .build()
             .map_err(|source| BuildError::Bind {
                 address: "the given listener".to_owned(),
@@ -62,17 +64,9 @@ impl Builder {
                 .map(|planned| planned.status.subscribe())
                 .collect(),
         });
-        let progress = Progress::default();
-        if !self.without_signals {
-            let names = self.services.join(",");
-            signals::install(
-                Arc::clone(&shared),
-                names,
-                progress.clone(),
-                parts.plan.budget,
-            )
+        let (names, catches) = (self.services.join(","), !self.without_signals);
+        let membership = signals::enter(Arc::clone(&shared), names, parts.plan.budget, catches)
             .map_err(BuildError::Signals)?;
-        }
         Ok(Provider {
             services: parts.services,
             plan: parts.plan,
@@ -82,7 +76,7 @@ impl Builder {
             planned: parts.planned,
             hooks: self.hooks,
             events: parts.events,
-            progress,
+            membership,
         })
     }
 
@@ -135,6 +129,7 @@ impl Builder {
     pub(super) fn plan(&mut self, registries: &[Connected]) -> Result<Plan, BuildError> {
         let environment = self.environment.get_or_insert_with(Environment::read);
         let budget = self.times.budget.unwrap_or(limits::STOP_BUDGET);
+        let budget = budget.min(limits::STOP_BUDGET_MAX);
         let cap = budget * limits::CLOSING_CAP_PERCENT / 100;
         let fits = |what, is: Option<Duration>| match is {
             Some(is) if is > cap => Err(BuildError::Times {
@@ -152,7 +147,7 @@ impl Builder {
             floor: floor.unwrap_or_else(|| declared_floor(registries, environment).min(cap)),
             quiet: quiet.unwrap_or(limits::QUIET_WINDOW.min(cap)),
             cap,
-            hooks: self.hooks.iter().map(|hook| hook.name.clone()).collect(),
+            hooks: self.hooks.iter().map(Hook::plan).collect(),
         })
     }
 
@@ -165,10 +160,11 @@ impl Builder {
         let address: Address = text
             .parse()
             .map_err(|error: NameError| BuildError::Listen(error.to_string()))?;
-        let address = resolve(&address).map_err(|error| {
-            BuildError::Listen(format!("address {text:?} cannot be looked up: {error}"))
+        let found = resolve(&address).map_err(|source| BuildError::Lookup {
+            address: text.to_owned(),
+            source,
         })?;
-        crate::serve::bind(address).map_err(|source| BuildError::Bind {
+        bind_first(&found).map_err(|source| BuildError::Bind {
             address: text.to_owned(),
             source,
         })
@@ -225,8 +221,8 @@ impl Builder {
         let status = RegistrationStatus::new(connected.name.clone(), address.clone());
         let mut instance = Instance::new(address, Incarnation::Life(life));
         let spoken = [
-            ("grpc", self.grpc.is_some()),
-            ("http", self.router.is_some()),
+            ("grpc", !self.grpc.is_empty()),
+            ("http", !self.routers.is_empty()),
         ];
         instance.protocols = spoken
             .iter()
@@ -325,10 +321,37 @@ pub(super) fn boot_id() -> Result<BootId, BuildError> {
     Ok(BootId::from_bits(u128::from_ne_bytes(bits)))
 }
 
-fn resolve(address: &Address) -> io::Result<SocketAddr> {
+/// Where the name leads, IPv4 first: most clients of a name try that first, or nothing else.
+fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
     if let Some(socket) = address.socket() {
-        return Ok(socket);
+        return Ok(vec![socket]);
     }
-    let found = address.to_string().to_socket_addrs()?.next();
-    found.ok_or_else(|| io::ErrorKind::NotFound.into())
+    let mut found: Vec<_> = address.to_string().to_socket_addrs()?.collect();
+    if found.is_empty() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    found.sort_by_key(SocketAddr::is_ipv6);
+    Ok(found)
+}
+
+/// Binds the first address that is one of this machine's. A port that somebody holds is no reason to
+/// listen elsewhere.
+fn bind_first(addresses: &[SocketAddr]) -> io::Result<TcpListener> {
+    let mut last = io::ErrorKind::NotFound.into();
+    for address in addresses {
+        match crate::serve::bind(*address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => last = error,
+            bound => return bound,
+        }
+    }
+    Err(last)
+}
+
+/// Tries what a provider needs of the runtime. tokio says what lacks by a panic alone.
+pub(super) fn runtime_has_all() -> Result<(), BuildError> {
+    // Any other failure of a socket is no matter of the runtime.
+    let io = quietly(|| drop(tokio::net::UnixStream::pair()));
+    io.map_err(|_| BuildError::NoDriver("IO"))?;
+    let time = quietly(|| drop(tokio::time::sleep(Duration::ZERO)));
+    time.map_err(|_| BuildError::NoDriver("time"))
 }

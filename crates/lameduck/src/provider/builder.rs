@@ -10,17 +10,18 @@ use std::time::Duration;
 use axum::Router;
 use lameduck_core::drain::{Input, Plan};
 use lameduck_core::instance::Life;
+use lameduck_core::limits;
 use lameduck_core::name::ServiceName;
 use lameduck_core::registry::{Registry, Schemes};
 use tokio::sync::mpsc;
 use tonic::service::Routes;
 
-use super::assemble::{Parts, announce_times, boot_id, names};
+use super::assemble::{Parts, announce_times, boot_id, names, runtime_has_all};
 use super::error::BuildError;
 use super::handle::{Handle, Shared};
 use super::hooks::Hook;
 use super::registration::Planned;
-use super::signals::Progress;
+use super::signals::Membership;
 use crate::env::Environment;
 use crate::health::{Health, ServingStatus};
 use crate::observe::{Events, Observer};
@@ -37,8 +38,8 @@ pub struct Builder {
     pub(super) targets: Vec<String>,
     pub(super) registries: Vec<(Arc<dyn Registry>, String)>,
     pub(super) schemes: Option<Schemes>,
-    pub(super) router: Option<Router>,
-    pub(super) grpc: Option<Routes>,
+    pub(super) routers: Vec<Router>,
+    pub(super) grpc: Vec<Routes>,
     pub(super) without_health: bool,
     pub(super) without_signals: bool,
     pub(super) environment: Option<Environment>,
@@ -65,7 +66,7 @@ pub struct Provider {
     pub(super) planned: Vec<Planned>,
     pub(super) hooks: Vec<Hook>,
     pub(super) events: Events,
-    pub(super) progress: Progress,
+    pub(super) membership: Membership,
 }
 
 impl Provider {
@@ -96,7 +97,9 @@ impl Builder {
         self
     }
 
-    /// Listens here: `host:port`; port 0 takes any free one.
+    /// Listens here: `host:port`; port 0 takes any free one. Of a name that has several addresses, the
+    /// first IPv4 address of this machine is taken, failing that the first IPv6 one (`localhost` is
+    /// 127.0.0.1).
     pub fn listen(mut self, address: &str) -> Self {
         self.listen = Some(address.to_owned());
         self
@@ -135,16 +138,19 @@ impl Builder {
         self
     }
 
-    /// Serves these HTTP routes.
+    /// Serves these HTTP routes. May be said several times: they are merged, and two that are in each
+    /// other's way are an error of [`build`](Self::build).
     pub fn router(mut self, router: Router) -> Self {
-        self.router = Some(router);
+        self.routers.push(router);
         self
     }
 
-    /// Serves these gRPC services, on the same port. Where there is a health service among them
-    /// already, say [`health(false)`](Self::health): two cannot have one path.
+    /// Serves these gRPC services, on the same port. May be said several times: they are merged, with
+    /// the fallback of the first. Where there is a health service among them already, say
+    /// [`health(false)`](Self::health): two cannot have one path, which is an error of
+    /// [`build`](Self::build).
     pub fn grpc(mut self, routes: Routes) -> Self {
-        self.grpc = Some(routes);
+        self.grpc.push(routes);
         self
     }
 
@@ -161,7 +167,8 @@ impl Builder {
         self
     }
 
-    /// The whole time that a stop may take. Default: [`limits::STOP_BUDGET`].
+    /// The whole time that a stop may take. Default: [`limits::STOP_BUDGET`]. More than
+    /// [`limits::STOP_BUDGET_MAX`] is as much as that.
     pub fn budget(mut self, budget: Duration) -> Self {
         self.times.budget = Some(budget);
         self
@@ -181,19 +188,35 @@ impl Builder {
     }
 
     /// Runs `work` once everything in flight is done. Hooks run one after another, in this order,
-    /// for [`limits::HOOK_MAX`] each at most.
-    pub fn hook<F, Fut>(mut self, name: &str, work: F) -> Self
+    /// for [`limits::HOOK_MAX`] each at most; [`hook_within`](Self::hook_within) sets another time.
+    ///
+    /// Each has a thread of its own, where it may block.
+    pub fn hook<F, Fut>(self, name: &str, work: F) -> Self
     where
         F: FnOnce() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + Send + 'static,
     {
-        self.hooks.push(Hook::new(name, work));
+        self.hook_within(name, limits::HOOK_MAX, work)
+    }
+
+    /// The same, for `max` at most. What is left of the budget is shared by the hooks that have not run
+    /// yet: a hook may get less than `max`, never more.
+    pub fn hook_within<F, Fut>(mut self, name: &str, max: Duration, work: F) -> Self
+    where
+        F: FnOnce() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + Send + 'static,
+    {
+        self.hooks.push(Hook::new(name, max, work));
         self
     }
 
-    /// Whether SIGTERM and SIGINT are caught from `build` on (default: yes). A signal before
-    /// [`Provider::run`] ends the process at once, with code 0: nothing is registered yet. Where
-    /// one process has several providers, let one of them catch signals and stop the others.
+    /// Whether SIGTERM, SIGINT, SIGQUIT and SIGHUP are caught from `build` on (default: yes). A signal
+    /// begins a stop in every provider of the process that catches them. Where none runs and none ever
+    /// ran, it ends the process at once, with code 0: nothing is registered yet. Once the last one has
+    /// ended, a signal ends the process as it ends any other.
+    ///
+    /// `false` says that the program catches signals itself: its providers stop by
+    /// [`stop`](super::Handle::stop), and lameduck never ends the process beside it.
     pub fn signals(mut self, caught: bool) -> Self {
         self.without_signals = !caught;
         self
@@ -205,7 +228,9 @@ impl Builder {
         self
     }
 
-    /// Shows every [`Event`] to `observer`, on the thread on which it happens: be quick.
+    /// Shows every [`Event`] to `observer`, in the order in which they happened, on a thread of their
+    /// own: one that blocks delays nothing. [`Provider::run`] returns once the last was shown, or half
+    /// a second later. One that panics sees nothing more.
     pub fn on_event(mut self, observer: Observer) -> Self {
         self.observers.push(observer);
         self
@@ -222,13 +247,14 @@ impl Builder {
             return Err(BuildError::NoRuntime);
         }
         self.limits.check()?;
+        runtime_has_all()?;
         let services = self.services.iter().map(|name| name.parse());
         let services = services.collect::<Result<Vec<ServiceName>, _>>()?;
         let registries = self.connect(&services)?;
         let plan = self.plan(&registries)?;
         let listener = self.bind()?;
         let life = Life::first(boot_id()?);
-        let events = Events::new(std::mem::take(&mut self.observers));
+        let events = Events::apart(std::mem::take(&mut self.observers));
         announce_times(&events, life, &self, &plan, &registries);
         let planned = self.registrations(&services, &registries, &listener, life)?;
         let health = Health::new();

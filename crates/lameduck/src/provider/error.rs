@@ -57,6 +57,17 @@ pub enum BuildError {
     Random(getrandom::Error),
     /// Signals could not be caught.
     Signals(io::Error),
+    /// A name to listen on could not be looked up: the name service may be late, at boot.
+    Lookup {
+        /// As it was typed.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Routes that are in each other's way, in the words of the router.
+    Routes(String),
+    /// The runtime was built without what this names, "IO" or "time".
+    NoDriver(&'static str),
     /// `build` was called outside a tokio runtime.
     NoRuntime,
 }
@@ -67,7 +78,7 @@ impl BuildError {
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Bind { .. } | Self::Random(_) | Self::Signals(_) => 12,
+            Self::Bind { .. } | Self::Lookup { .. } | Self::Random(_) | Self::Signals(_) => 12,
             _ => 2,
         }
     }
@@ -112,6 +123,20 @@ impl fmt::Display for BuildError {
             Self::Limits(error) => error.fmt(f),
             Self::Random(error) => write!(f, "no random boot id: {error}"),
             Self::Signals(error) => write!(f, "cannot catch signals: {error}; say .signals(false)"),
+            Self::Lookup { address, source } => write!(
+                f,
+                "{address} cannot be looked up: {source}; start again when the name is known, or \
+                 listen on an IP address, as 0.0.0.0 for all of this machine's"
+            ),
+            Self::Routes(why) => write!(
+                f,
+                "the routes do not go together: {why}; give each path to one of them, and say \
+                 .health(false) where they bring a grpc.health.v1 of their own"
+            ),
+            Self::NoDriver(what) => write!(
+                f,
+                "the tokio runtime has no {what}: say .enable_all() where it is built"
+            ),
             Self::NoRuntime => f.write_str("build() must be called within a tokio runtime"),
         }
     }
@@ -126,7 +151,7 @@ impl fmt::Debug for BuildError {
 impl std::error::Error for BuildError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Bind { source, .. } => Some(source),
+            Self::Bind { source, .. } | Self::Lookup { source, .. } => Some(source),
             Self::Signals(source) => Some(source),
             Self::Random(source) => Some(source),
             Self::Limits(source) => Some(source),

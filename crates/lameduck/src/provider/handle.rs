@@ -46,6 +46,22 @@ pub(super) struct Shared {
     pub(super) registrations: Vec<watch::Receiver<RegistrationStatus>>,
 }
 
+impl Shared {
+    /// What is left where `run` ends without a stop: everything is cut, and whoever waits hears of it.
+    pub(super) fn end(&self) {
+        self.health.leave();
+        self.health.end();
+        self.gate.close();
+        self.control.end_health();
+        self.control.cut();
+        self.status.send_modify(|status| {
+            status.stopping = true;
+            status.phase = Phase::Stopped;
+        });
+        self.commands.close();
+    }
+}
+
 /// Sends inputs to the machine; the answers of those that are requests find their way back here.
 pub(super) struct Commands {
     pub(super) inputs: mpsc::UnboundedSender<Input>,
@@ -143,7 +159,7 @@ impl Handle {
     }
 
     /// Enters Closing and stays there, serving, until [`resume`](Self::resume) or a stop. Granted
-    /// only while the process serves.
+    /// while the process serves, and where it is held already; not once a stop has begun.
     pub fn hold(&self) -> Answer {
         self.shared.commands.send(Input::Hold)
     }
@@ -154,8 +170,8 @@ impl Handle {
         self.shared.commands.send(Input::Resume)
     }
 
-    /// Leaves and stops, for this reason. Granted to the first who asks; what comes later changes
-    /// nothing.
+    /// Leaves and stops, for this reason, which is the first one's where several ask: all of them are
+    /// granted the one stop. Not granted once it is over.
     pub fn stop(&self, reason: impl Into<String>) -> Answer {
         let reason = Reason::Asked(reason.into());
         self.shared

@@ -7,12 +7,14 @@ use std::future::poll_fn;
 
 use lameduck_core::drain::Problem;
 use lameduck_core::event::Event;
-use lameduck_core::limits::REVOKE_MAX;
+use lameduck_core::limits::{REVOKE_MAX, REVOKE_SLOW_MAX};
 use lameduck_core::name::Address;
-use lameduck_core::registry::{ErrorClass, Publication, PublicationStatus, Want};
+use lameduck_core::registry::{ErrorClass, Publication, PublicationStatus, RegistryError, Want};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
+use crate::foreign::quietly_await;
 use crate::observe::Events;
 
 /// How the registration in one registry stands.
@@ -97,7 +99,7 @@ impl Registrations {
             .map(|planned| planned.status.subscribe())
             .collect();
         for planned in planned {
-            tasks.spawn(keep(planned, want.subscribe(), events.clone()));
+            tasks.spawn(keep_quietly(planned, want.subscribe(), events.clone()));
         }
         Self { want, statuses }
     }
@@ -117,7 +119,8 @@ impl Registrations {
     }
 
     /// Waits until `want` is confirmed in every registry. Waits without end for closing (the
-    /// publication tries on), but not for gone: an unreachable registry may never answer.
+    /// publication tries on), but not for gone: one that fails may never answer, and one that is slow
+    /// is waited for longer.
     ///
     /// # Errors
     /// The registries where the process was listed at some time and may be still: neither its own
@@ -132,10 +135,13 @@ impl Registrations {
                 return Ok(());
             }
             // A little less than the drain waits, so that the names are known.
-            match tokio::time::timeout(REVOKE_MAX * 9 / 10, confirmed).await {
-                Ok(()) => Ok(()),
-                Err(_) => left_behind(&statuses),
+            let [soon, late] = [REVOKE_MAX, REVOKE_SLOW_MAX].map(|max| max * 9 / 10);
+            if timeout(soon, confirmed).await.is_ok() {
+                return Ok(());
             }
+            // Over by then, or known to fail.
+            let _ = timeout(late - soon, settled(statuses.clone())).await;
+            left_behind(&statuses)
         }
     }
 }
@@ -144,6 +150,18 @@ async fn confirmed(statuses: Vec<watch::Receiver<RegistrationStatus>>, want: Wan
     for mut status in statuses {
         // The sender lives as long as the process serves; without it nothing is published.
         let _ = status.wait_for(|status| status.reached == Some(want)).await;
+    }
+}
+
+/// Waits until each has confirmed that the process is gone, or fails, or never listed it.
+async fn settled(statuses: Vec<watch::Receiver<RegistrationStatus>>) {
+    for mut status in statuses {
+        let settled = |status: &RegistrationStatus| {
+            let gone = status.reached == Some(Want::Gone);
+            gone || status.error.is_some() || !status.was_registered
+        };
+        // Without the sender nothing is published.
+        let _ = status.wait_for(settled).await;
     }
 }
 
@@ -164,11 +182,43 @@ fn left_behind(statuses: &[watch::Receiver<RegistrationStatus>]) -> Result<(), S
     }
 }
 
-async fn keep(planned: Planned, mut wants: watch::Receiver<Option<Want>>, events: Events) {
+/// Keeps one, whose publication may be the program's own code. One that panics is an error of that
+/// registration, and confirms nothing any more.
+async fn keep_quietly(planned: Planned, wants: watch::Receiver<Option<Want>>, events: Events) {
     let Planned {
-        mut publication,
+        publication,
         status,
     } = planned;
+    let mut latest = wants.clone();
+    let keeping = quietly_await(|| keep(publication, &status, wants, &events));
+    let Err(panicked) = keeping.await else { return };
+    let error = RegistryError {
+        class: ErrorClass::Refused,
+        message: panicked.to_string(),
+    };
+    let mut hindrance = None;
+    loop {
+        let want = *latest.borrow_and_update();
+        status.send_modify(|status| status.want = want);
+        let dead = PublicationStatus {
+            reached: None,
+            registered: false,
+            metadata: status.borrow().metadata,
+            error: Some(error.clone()),
+        };
+        take(&status, dead, &mut hindrance, &events);
+        if latest.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn keep(
+    mut publication: Box<dyn Publication>,
+    status: &watch::Sender<RegistrationStatus>,
+    mut wants: watch::Receiver<Option<Want>>,
+    events: &Events,
+) {
     let mut hindrance = None;
     loop {
         let next = tokio::select! {
@@ -185,7 +235,7 @@ async fn keep(planned: Planned, mut wants: watch::Receiver<Option<Want>>, events
                 status.send_modify(|status| status.want = Some(want));
             }
             Err(None) => {}
-            Ok(next) => take(&status, next, &mut hindrance, &events),
+            Ok(next) => take(status, next, &mut hindrance, events),
         }
     }
 }

@@ -10,12 +10,38 @@ use http::header::CONTENT_TYPE;
 use tonic::service::Routes;
 use tower_service::Service;
 
+use crate::foreign::quietly;
 use crate::health::Health;
 use crate::health::messages::SERVICE;
 
 /// Puts them behind one port. Where there are both, a gRPC content type decides: each side keeps
 /// its own answer to what it does not know.
-pub(super) fn join(web: Option<Router>, grpc: Option<Routes>, health: Option<&Health>) -> Router {
+///
+/// # Errors
+/// Where two of them want one path or one fallback: what the router says of it, which it does by a
+/// panic.
+pub(super) fn join(
+    webs: Vec<Router>,
+    grpcs: Vec<Routes>,
+    health: Option<&Health>,
+) -> Result<Router, String> {
+    let joined = quietly(|| {
+        let web = webs.into_iter().reduce(Router::merge);
+        let grpc = grpcs.into_iter().reduce(merge);
+        side_by_side(web, grpc, health)
+    });
+    joined.map_err(|panicked| panicked.message().to_owned())
+}
+
+/// Both have tonic's own answer to a method that they do not know, of which one is enough.
+fn merge(mut first: Routes, second: Routes) -> Routes {
+    let all = first.axum_router_mut();
+    let second = second.into_axum_router().reset_fallback();
+    *all = std::mem::take(all).merge(second);
+    first
+}
+
+fn side_by_side(web: Option<Router>, grpc: Option<Routes>, health: Option<&Health>) -> Router {
     let grpc = match (grpc, health) {
         (Some(grpc), Some(health)) => Some(grpc.add_service(health.service())),
         (grpc, _) => grpc,

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lameduck_core::drain::{ClosingEnd, Command, Drain, Input, Output, Report};
+use lameduck_core::drain::{ClosingEnd, Command, Drain, Input, Output, Reason, Report};
 use lameduck_core::event::{Event, Phase};
 use lameduck_core::instance::Life;
 use lameduck_core::machine::Ticket;
@@ -16,27 +16,31 @@ use tokio::task::JoinSet;
 use super::assemble::names;
 use super::builder::Provider;
 use super::handle::Shared;
-use super::hooks::{self, Hook};
+use super::hooks::Hook;
 use super::registration::Registrations;
 use super::report;
+use super::signals::Membership;
 use crate::effects::leaving::{self, Count};
+use crate::foreign::discard;
 use crate::observe::Events;
+use crate::serve::Server;
 
 impl Provider {
     /// Serves until a signal, or the program through its [`handle`](Self::handle), asks to leave;
     /// then leaves, and says how that went. Writes one line to stderr about it.
     ///
-    /// Dropping this future before it ends drops the server with it: a cut.
+    /// Dropping this future before it ends is a cut: connections end, upgraded ones too, the phase is
+    /// Stopped, and [`closing`](super::Handle::closing) resolves. A registration then lasts until its
+    /// lease ends.
     pub async fn run(self) -> Report {
-        self.progress.run();
+        self.membership.run();
+        let running = Running {
+            shared: Arc::clone(&self.shared),
+            events: self.events.clone(),
+            _membership: self.membership,
+        };
         let mut tasks = JoinSet::new();
-        let server = self.server.run();
-        let ended = self.shared.commands.inputs.clone();
-        tasks.spawn(async move {
-            server.await;
-            // Where nobody listens, the report has been given.
-            let _ = ended.send(Input::ConnectionsGone);
-        });
+        serve(self.server, &self.shared.commands.inputs, &mut tasks);
         let registrations = Registrations::keep(self.planned, &self.events, &mut tasks);
         let (sender, receiver) = mpsc::unbounded_channel();
         let edge = Edge {
@@ -52,13 +56,61 @@ impl Provider {
             address: self.shared.local_addr.into(),
         });
         let _ = self.shared.commands.inputs.send(Input::Started);
+        let budget = self.plan.budget;
         let machine = Drain::new(self.plan, self.shared.status.borrow().life);
         let report = leave(machine, self.inputs, edge, receiver).await;
         self.shared.commands.close();
         self.events.emit(&Event::Stopped(report.clone()));
-        report::line(&names(&self.services), &report);
-        self.progress.end();
+        let said = self.events.said();
+        report::farewell(&names(&self.services), &report, said, budget).await;
+        drop(running);
         report
+    }
+}
+
+/// A provider between the begin and the end of its `run`. Dropped earlier, as by a timeout around it or
+/// with its runtime, it cuts what is left.
+struct Running {
+    shared: Arc<Shared>,
+    events: Events,
+    _membership: Membership,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let status = *self.shared.status.borrow();
+        if status.phase != Phase::Stopped {
+            self.shared.end();
+            self.events.emit(&Event::PhaseEntered {
+                life: status.life,
+                phase: Phase::Stopped,
+            });
+        }
+    }
+}
+
+/// Runs the server. However it ends, also by a panic, the drain hears of it.
+fn serve(server: Server, inputs: &mpsc::UnboundedSender<Input>, tasks: &mut JoinSet<()>) {
+    let closed = server.control();
+    let (ended, begin) = (Gone(inputs.clone()), inputs.clone());
+    tasks.spawn(async move {
+        let _ended = ended;
+        server.run().await;
+    });
+    tasks.spawn(async move {
+        closed.listener_closed().await;
+        // No answer is waited for. Where a stop has begun, this is a part of it and changes nothing.
+        let _ = begin.send(Input::Begin(Command(0), Reason::ServerEnded));
+    });
+}
+
+/// Says that there are no connections any more, when it is dropped.
+struct Gone(mpsc::UnboundedSender<Input>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        // Where nobody listens, the report has been given.
+        let _ = self.0.send(Input::ConnectionsGone);
     }
 }
 
@@ -190,7 +242,7 @@ impl leaving::Edge for Edge {
 
     fn run_hook(&mut self, index: usize, ticket: Ticket) {
         if let Some(running) = self.hooks.get_mut(index).and_then(Hook::begin) {
-            self.spawn(async move { hooks::done(ticket, running.await) });
+            self.spawn(running.done(ticket));
         }
     }
 
@@ -207,7 +259,9 @@ impl leaving::Edge for Edge {
 impl Edge {
     /// Runs `work`, whose end is an input.
     fn spawn(&mut self, work: impl Future<Output = Input> + Send + 'static) {
-        while self.tasks.try_join_next().is_some() {}
+        while let Some(ended) = self.tasks.try_join_next() {
+            discard(ended);
+        }
         let inputs = self.shared.commands.inputs.clone();
         self.tasks.spawn(async move {
             let _ = inputs.send(work.await);

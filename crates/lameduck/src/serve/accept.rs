@@ -19,6 +19,7 @@ use super::limits::Limits;
 use super::pause::Pause;
 use super::shared::{Crowd, Listening, Shared};
 use crate::cell::gate::Gate;
+use crate::foreign::{discard, quietly_await};
 use crate::observe::Events;
 
 /// A listener with a backlog that survives a burst of connects: std's 128 overflow, and each overflow
@@ -169,18 +170,19 @@ impl Server {
     pub async fn run(self) {
         let mut tasks = JoinSet::new();
         let closed = Closed(Arc::clone(&self.shared));
-        if let Ok(listener) = tokio::net::TcpListener::from_std(self.listener) {
-            let accepting = Accepting {
-                router: &self.router,
-                shared: &self.shared,
-                tasks: &mut tasks,
-                pause: Pause::new(self.events, self.local_addr),
-            };
-            accepting.run(listener).await;
-        }
+        let accepting = Accepting {
+            router: &self.router,
+            shared: &self.shared,
+            tasks: &mut tasks,
+            pause: Pause::new(self.events, self.local_addr),
+        };
+        // A panic of accepting, as on a runtime without IO, must not take the connections with it.
+        drop(quietly_await(|| accepting.run(self.listener)).await);
         drop(closed);
         // A handler's panic ends an HTTP/1 connection's task; its guards have given everything back.
-        while tasks.join_next().await.is_some() {}
+        while let Some(ended) = tasks.join_next().await {
+            discard(ended);
+        }
     }
 }
 
@@ -201,7 +203,10 @@ struct Accepting<'a> {
 }
 
 impl Accepting<'_> {
-    async fn run(mut self, listener: tokio::net::TcpListener) {
+    async fn run(mut self, listener: TcpListener) {
+        let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
+            return;
+        };
         let mut listening = self.shared.listening.subscribe();
         while *listening.borrow_and_update() == Listening::Open {
             let most = self.shared.limits.connections;
@@ -221,7 +226,7 @@ impl Accepting<'_> {
                         sleep(ACCEPT_PAUSE).await;
                     }
                 },
-                Some(_) = self.tasks.join_next() => {}
+                Some(ended) = self.tasks.join_next() => discard(ended),
                 _ = listening.changed() => {}
                 () = sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
                     self.pause.end();
@@ -257,7 +262,9 @@ impl Accepting<'_> {
                         return;
                     }
                     sleep(ACCEPT_PAUSE).await;
-                    while self.tasks.try_join_next().is_some() {}
+                    while let Some(ended) = self.tasks.try_join_next() {
+                        discard(ended);
+                    }
                 }
             }
         }

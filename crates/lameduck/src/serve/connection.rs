@@ -246,6 +246,12 @@ impl Connection {
         wire.has(Flag::CloseDelimited) && wire.busy()
     }
 
+    /// Its owner has the socket still, and wakes to an error.
+    fn end_upgraded(&self) {
+        self.parts.peer.wire.set(Flag::Cut);
+        let _ = SockRef::from(self.socket.stream()).shutdown(std::net::Shutdown::Both);
+    }
+
     /// Where the end of the connection is the end of the answer, a FIN would look complete.
     fn end_without_fin(&self) {
         // Fails only on a socket that is gone, whose peer has seen an error by now.
@@ -302,9 +308,7 @@ impl effects::connection::Edge for Connection {
             self.end_without_fin();
         }
         if wire.has(Flag::Upgraded) {
-            // Its owner has the socket still, and wakes to an error.
-            wire.set(Flag::Cut);
-            let _ = SockRef::from(self.socket.stream()).shutdown(std::net::Shutdown::Both);
+            self.end_upgraded();
         }
         self.over = true;
     }
@@ -313,8 +317,12 @@ impl effects::connection::Edge for Connection {
 impl Drop for Connection {
     /// A body that panics takes the task with it, and so does a server that is dropped.
     fn drop(&mut self) {
-        if self.is_unfinished() {
+        let upgraded = self.parts.peer.wire.has(Flag::Upgraded) && !self.over;
+        if self.is_unfinished() || upgraded {
             self.end_without_fin();
+        }
+        if upgraded {
+            self.end_upgraded();
         }
     }
 }

@@ -73,6 +73,12 @@ impl Control {
             }
             open
         });
+        self.listener_closed().await;
+    }
+
+    /// Resolves once the listener is closed, whoever closed it: it closes by itself where accepting
+    /// fails.
+    pub(crate) async fn listener_closed(&self) {
         let mut listening = self.shared.listening.subscribe();
         // The sender is in `shared`, so there is no error to see.
         let _ = listening.wait_for(|now| *now == Listening::Closed).await;

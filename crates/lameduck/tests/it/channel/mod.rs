@@ -1,6 +1,7 @@
 //! The channel, against servers that behave as a test says.
 
 mod calls;
+mod foreign;
 mod late;
 mod leaving;
 #[cfg(target_os = "linux")]

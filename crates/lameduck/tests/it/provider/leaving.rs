@@ -188,7 +188,81 @@ impl Publication for SilentPublication {
     }
 }
 
-#[tokio::test]
+/// Confirms everything, but only after this long.
+#[derive(Debug)]
+struct Slow(Duration);
+
+struct SlowPublication {
+    after: Duration,
+    wants: tokio::sync::mpsc::UnboundedSender<(tokio::time::Instant, Want)>,
+    statuses: std::pin::Pin<Box<dyn futures_util::Stream<Item = Want> + Send>>,
+}
+
+impl Registry for Slow {
+    fn propagation(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn publish(&self, _: Registration) -> Box<dyn Publication> {
+        let (wants, mut asked) = tokio::sync::mpsc::unbounded_channel();
+        let next = stream::poll_fn(move |context| asked.poll_recv(context));
+        let statuses = Box::pin(next.then(async |(at, want)| {
+            tokio::time::sleep_until(at).await;
+            want
+        }));
+        Box::new(SlowPublication {
+            after: self.0,
+            wants,
+            statuses,
+        })
+    }
+
+    fn subscribe(&self, _: &ServiceName) -> Box<dyn Subscription> {
+        unreachable!("nobody looks")
+    }
+}
+
+impl Publication for SlowPublication {
+    fn want(&mut self, want: Want) {
+        let at = tokio::time::Instant::now() + self.after;
+        self.wants.send((at, want)).expect("we hold both ends");
+    }
+
+    fn poll_status(&mut self, context: &mut Context<'_>) -> Poll<PublicationStatus> {
+        match self.statuses.poll_next_unpin(context) {
+            Poll::Ready(Some(want)) => Poll::Ready(PublicationStatus {
+                reached: Some(want),
+                registered: want != Want::Gone,
+                metadata: true,
+                error: None,
+            }),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s30_a_registry_that_is_slow_is_waited_for_and_a_quick_one_is_not() {
+    for (after, exit) in [(1_200, 0), (3_000, 0), (5_000, 10), (0, 0)] {
+        let slow = Arc::new(Slow(Duration::from_millis(after)));
+        let (handle, running) =
+            start(Provider::builder("orders").registry_with(slow, "slow")).await;
+        within(async {
+            while !handle.registrations()[0].registered {
+                tokio::time::sleep(TICK).await;
+            }
+        })
+        .await;
+        assert!(handle.stop("test").await);
+        let report = within(running).await.expect("no panic");
+        assert_eq!(report.exit_code(), exit, "{after}: {report}");
+        // Time is this runtime's own.
+        let quick = report.total < Duration::from_secs(1);
+        assert_eq!(quick, after == 0, "{after}: {report}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_registry_that_falls_silent_holds_nothing_and_is_named() {
     let registry = Provider::builder("orders").registry_with(Arc::new(Silent), "silent");
     let (handle, running) = start(registry).await;

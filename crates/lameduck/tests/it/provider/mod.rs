@@ -1,8 +1,10 @@
 //! A provider from build to report.
 
 mod descriptors;
+mod foreign;
 mod frozen;
 mod leaving;
+mod process;
 mod routes;
 mod signals;
 mod watchers;

@@ -15,7 +15,7 @@ use crate::greeter::greeter_server::{Greeter, GreeterServer};
 use crate::greeter::{HelloReply, HelloRequest};
 use crate::serve::start::{rest, say, within};
 
-struct Polite;
+pub struct Polite;
 
 #[tonic::async_trait]
 impl Greeter for Polite {

@@ -7,7 +7,7 @@ mod cut;
 mod goaway;
 mod grpc;
 mod limits;
-mod permits;
+pub mod permits;
 mod plain;
 mod refuse;
 mod resets;

@@ -228,7 +228,7 @@ async fn a_client_that_shuts_down_its_side_gets_its_answer() {
     assert!(answer.ends_with(b"hello"));
 }
 
-async fn echo(mut request: axum::extract::Request) -> Response {
+pub async fn echo(mut request: axum::extract::Request) -> Response {
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         let upgraded = upgrade.await.expect("an upgrade");

@@ -1,0 +1,95 @@
+//! Code of others on the caller's side: observers, resolvers, registries that panic.
+
+use std::task::{Context, Poll};
+
+use lameduck::core::registry::{Publication, Registration, Subscription, Update};
+
+use super::node::{Node, life};
+use super::*;
+
+#[tokio::test]
+async fn r11_an_observer_that_panics_freezes_no_directory() {
+    let (one, two) = (
+        Node::start("one", Some(life(1))).await,
+        Node::start("two", Some(life(2))).await,
+    );
+    let memory = Memory::new();
+    let calls = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&calls);
+    let hub = Hub::builder().on_event(Arc::new(move |_: &Event| {
+        *counted.lock().expect("no panic under it") += 1;
+        panic!("an index out of range");
+    }));
+    let seen = Arc::new(Mutex::new(0));
+    let notes = Arc::clone(&seen);
+    let hub = hub.on_event(Arc::new(move |_: &Event| {
+        *notes.lock().expect("no panic") += 1;
+    }));
+    let hub = hub.build();
+    register(&memory, 1, one.address, life(1));
+    let channel = in_memory(&hub, &memory).build().expect("a service");
+    assert_eq!(hello(&channel).await.expect("it serves"), "one");
+    // Registered after the panic, and used; withdrawn, and used no more.
+    register(&memory, 2, two.address, life(2));
+    memory.withdraw(&orders(), EntryId(1));
+    let asked = async { while hello(&channel).await.expect("it serves") != "two" {} };
+    timeout(SOON, asked).await.expect("the directory lives");
+    assert_eq!(*calls.lock().expect("no panic under it"), 1);
+    assert!(*seen.lock().expect("no panic") > 1);
+}
+
+#[tokio::test]
+async fn r11_b_a_resolver_that_panics_has_not_found_the_name() {
+    let node = Node::start("one", None).await;
+    let (address, counted) = (node.address, Mutex::new(0));
+    let hub = Hub::builder().lookup(Arc::new(move |_, _| {
+        let count = {
+            let mut count = counted.lock().expect("no panic under it");
+            *count += 1;
+            *count
+        };
+        assert!(count != 1, "at once");
+        Box::pin(async move {
+            assert!(count != 2, "later");
+            Ok(vec![address])
+        })
+    }));
+    let channel = hub.build().channel("orders.test:80").expect("a target");
+    assert_eq!(hello(&channel).await.expect("it is asked again"), "one");
+}
+
+/// Reads nothing, and panics.
+#[derive(Debug)]
+struct Brittle;
+
+struct BrittleSubscription;
+
+impl Registry for Brittle {
+    fn propagation(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn publish(&self, _: Registration) -> Box<dyn Publication> {
+        unreachable!("nobody serves")
+    }
+
+    fn subscribe(&self, _: &ServiceName) -> Box<dyn Subscription> {
+        Box::new(BrittleSubscription)
+    }
+}
+
+impl Subscription for BrittleSubscription {
+    fn poll_update(&mut self, _: &mut Context<'_>) -> Poll<Option<Update>> {
+        panic!("no page")
+    }
+}
+
+#[tokio::test]
+async fn r11_c_a_registry_that_panics_cannot_be_read_and_says_so() {
+    let registry: Arc<dyn Registry> = Arc::new(Brittle);
+    let hub = Hub::new();
+    let channel = hub.channel_builder_with(registry, orders()).build();
+    let failed = hello(&channel.expect("a service")).await;
+    let failed = failed.expect_err("nothing is known").to_string();
+    assert!(failed.contains("it panicked: no page"), "{failed}");
+}
