@@ -136,6 +136,19 @@ mod guide_metrics {
     }
 }
 
+mod guide_limits {
+    use std::time::Duration;
+
+    fn limits(builder: lameduck::provider::Builder) {
+        let builder = builder.server(|limits| {
+            limits.connections = 50_000; // WebSockets; also raise `ulimit -n`
+            limits.age = Some(Duration::from_secs(600)); // behind a TCP balancer
+            limits.http1_head_bytes = 64 << 10;
+        });
+        let _ = builder;
+    }
+}
+
 fn dense(text: &str) -> String {
     text.chars().filter(|c| !c.is_whitespace()).collect()
 }
@@ -148,7 +161,7 @@ fn what_the_texts_show_compiles() {
         (
             "docs/guide.md",
             include_str!("../../../../docs/guide.md"),
-            5,
+            6,
         ),
     ];
     for (name, text, count) in texts {
