@@ -315,9 +315,10 @@ mod tests {
     use super::*;
     use lameduck_core::event::Phase;
     use lameduck_core::instance::{BootId, Incarnation, Life};
+    use lameduck_core::limits::EVENTS_WAITING_MAX;
     use lameduck_core::name::Address;
     use std::io::{self, Write};
-    use std::sync::{Mutex, OnceLock};
+    use std::sync::{Mutex, OnceLock, mpsc};
     use std::time::Duration;
 
     #[test]
@@ -336,6 +337,65 @@ mod tests {
         assert!(events.is_observed());
         assert_eq!(*seen.lock().expect("no panic"), [event]);
     }
+
+    fn serving() -> Event {
+        Event::PhaseEntered {
+            life: Life::first(BootId::from_bits(1)),
+            phase: Phase::Serving,
+        }
+    }
+
+    #[test]
+    fn s03_what_an_observer_is_too_slow_for_is_lost_and_counted_and_the_rest_in_order() {
+        let (release, blocked) = mpsc::channel::<()>();
+        let (blocked, shown) = (Mutex::new(blocked), Arc::new(Mutex::new(Vec::new())));
+        let notes = Arc::clone(&shown);
+        let observer: Observer = Arc::new(move |event: &Event| {
+            // Once: the sender is gone after that.
+            let _ = blocked.lock().expect("no panic").recv();
+            if let Event::AcceptResumed { after, .. } = event {
+                notes.lock().expect("no panic").push(*after);
+            }
+        });
+        let more = 10;
+        let text = logged_by(|| {
+            let events = Events::apart(vec![observer]);
+            for number in 0..EVENTS_WAITING_MAX + more {
+                events.emit(&Event::AcceptResumed {
+                    address: "10.0.0.1:80".parse().expect("an address"),
+                    after: Duration::from_micros(number as u64),
+                });
+            }
+            drop(release);
+            events.said().wait(Duration::from_secs(20));
+            events.emit(&serving());
+            events
+        });
+        let shown = shown.lock().expect("no panic");
+        // The first may have left the queue before it was full.
+        assert!((EVENTS_WAITING_MAX..=EVENTS_WAITING_MAX + 1).contains(&shown.len()));
+        assert!(shown.is_sorted());
+        let lost = EVENTS_WAITING_MAX + more - shown.len();
+        assert!(text.contains(&format!("lost={lost}")), "nothing of {lost}");
+    }
+
+    #[test]
+    fn r11_an_observer_that_panics_is_one_error_line_wherever_it_is_called() {
+        for make in [Events::apart, Events::new] {
+            let text = logged_by(|| {
+                let observer: Observer = Arc::new(|_: &Event| panic!("no such index"));
+                let events = make(vec![observer]);
+                events.emit(&serving());
+                events.emit(&serving());
+                events
+            });
+            let errors = text.lines().filter(|line| line.contains("ERROR"));
+            let errors: Vec<&str> = errors.collect();
+            assert_eq!(errors.len(), 1, "{text}");
+            assert!(errors[0].contains("it panicked: no such index"), "{text}");
+        }
+    }
+
     /// What is logged, as text.
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -365,6 +425,15 @@ mod tests {
     }
 
     fn logged(event: &Event) -> String {
+        logged_by(|| {
+            let events = Events::default();
+            events.emit(event);
+            events
+        })
+    }
+
+    /// What is logged of what `emit` emits.
+    fn logged_by(emit: impl FnOnce() -> Events) -> String {
         keep_two_dispatchers();
         let lines = Lines::default();
         let writer = lines.clone();
@@ -374,9 +443,7 @@ mod tests {
             .without_time()
             .finish();
         tracing::subscriber::with_default(subscriber, || {
-            let events = Events::default();
-            events.emit(event);
-            events.said().wait(Duration::from_secs(20));
+            emit().said().wait(Duration::from_secs(20));
         });
         let text = lines.0.lock().expect("no panic").clone();
         String::from_utf8(text).expect("text")

@@ -20,6 +20,7 @@ use super::handle::{Commands, Shared, Status};
 use super::hooks::Hook;
 use super::registration::{Planned, RegistrationStatus};
 use super::routes;
+use super::run::Living;
 use super::signals;
 use crate::cell::gate::Gate;
 use crate::env::Environment;
@@ -67,6 +68,11 @@ impl Builder {
         let (names, catches) = (self.services.join(","), !self.without_signals);
         let membership = signals::enter(Arc::clone(&shared), names, parts.plan.budget, catches)
             .map_err(BuildError::Signals)?;
+        let living = Living {
+            shared: Arc::clone(&shared),
+            events: parts.events.clone(),
+            membership,
+        };
         Ok(Provider {
             services: parts.services,
             plan: parts.plan,
@@ -76,7 +82,7 @@ impl Builder {
             planned: parts.planned,
             hooks: self.hooks,
             events: parts.events,
-            membership,
+            living,
         })
     }
 

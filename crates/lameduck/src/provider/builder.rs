@@ -21,7 +21,7 @@ use super::error::BuildError;
 use super::handle::{Handle, Shared};
 use super::hooks::Hook;
 use super::registration::Planned;
-use super::signals::Membership;
+use super::run::Living;
 use crate::env::Environment;
 use crate::health::{Health, ServingStatus};
 use crate::observe::{Events, Observer};
@@ -66,7 +66,8 @@ pub struct Provider {
     pub(super) planned: Vec<Planned>,
     pub(super) hooks: Vec<Hook>,
     pub(super) events: Events,
-    pub(super) membership: Membership,
+    /// Dropped after the receiver of inputs, whose senders are told so.
+    pub(super) living: Living,
 }
 
 impl Provider {

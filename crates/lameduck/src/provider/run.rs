@@ -33,12 +33,8 @@ impl Provider {
     /// Stopped, and [`closing`](super::Handle::closing) resolves. A registration then lasts until its
     /// lease ends.
     pub async fn run(self) -> Report {
-        self.membership.run();
-        let running = Running {
-            shared: Arc::clone(&self.shared),
-            events: self.events.clone(),
-            _membership: self.membership,
-        };
+        let living = self.living;
+        living.membership.run();
         let mut tasks = JoinSet::new();
         serve(self.server, &self.shared.commands.inputs, &mut tasks);
         let registrations = Registrations::keep(self.planned, &self.events, &mut tasks);
@@ -63,20 +59,20 @@ impl Provider {
         self.events.emit(&Event::Stopped(report.clone()));
         let said = self.events.said();
         report::farewell(&names(&self.services), &report, said, budget).await;
-        drop(running);
+        drop(living);
         report
     }
 }
 
-/// A provider between the begin and the end of its `run`. Dropped earlier, as by a timeout around it or
-/// with its runtime, it cuts what is left.
-struct Running {
-    shared: Arc<Shared>,
-    events: Events,
-    _membership: Membership,
+/// A provider from `build` to the end of its `run`. Dropped earlier, as by a timeout around it, with its
+/// runtime, or before it ran, it cuts what is left and tells those who wait for it.
+pub(super) struct Living {
+    pub(super) shared: Arc<Shared>,
+    pub(super) events: Events,
+    pub(super) membership: Membership,
 }
 
-impl Drop for Running {
+impl Drop for Living {
     fn drop(&mut self) {
         let status = *self.shared.status.borrow();
         if status.phase != Phase::Stopped {

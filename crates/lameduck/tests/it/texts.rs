@@ -70,6 +70,17 @@ async fn guide_server<G: Greeter>(router: Router, greeter: G) -> ExitCode {
     std::process::exit(report.exit_code().into());
 }
 
+fn guide_limits(builder: lameduck::provider::Builder) {
+    use std::time::Duration;
+
+    let builder = builder.server(|limits| {
+        limits.connections = 50_000; // WebSockets; also raise `ulimit -n`
+        limits.age = Some(Duration::from_secs(600)); // behind a TCP balancer
+        limits.http1_head_bytes = 64 << 10;
+    });
+    let _ = builder;
+}
+
 fn guide_caller() -> Result<(), Box<dyn Error>> {
     let hub = lameduck::Hub::new();
     let channel = hub

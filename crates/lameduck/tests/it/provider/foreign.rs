@@ -451,6 +451,32 @@ async fn s07_a_dropped_run_is_a_cut() {
     .await;
 }
 
+#[tokio::test]
+async fn s07_b_a_provider_that_is_dropped_before_it_ran_is_over() {
+    let provider = builder().build().expect("it builds");
+    let handle = provider.handle();
+    let (closing, serving) = (handle.closing(), handle.serving());
+    let asked = handle.stop("early");
+    drop(provider);
+    within(closing).await;
+    within(serving).await;
+    assert!(!within(asked).await);
+    assert_eq!(handle.phase(), Phase::Stopped);
+    assert!(!within(handle.hold()).await);
+}
+
+#[test]
+fn s07_c_a_runtime_that_ends_is_a_cut() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let (handle, _running) = runtime.block_on(start(builder()));
+    runtime.shutdown_background();
+    let after = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    after.expect("a runtime").block_on(within(handle.closing()));
+    assert_eq!(handle.phase(), Phase::Stopped);
+}
+
 // --- what is said to the builder ----------------------------------------------------------------
 
 fn refused(builder: Builder) -> String {

@@ -202,6 +202,9 @@ async fn d37_what_cannot_be_served_is_told_once_a_host() {
     }
     // The connection goes on.
     assert_eq!(ask(&mut client, 5, &block(&[0x01, 1, b'a'])).await, "a ");
+    // Shown by the end of the run at the latest.
+    handle.abort();
+    within(running).await.expect("no panic");
     let events = refused.lock().expect("no panic").clone();
     let [Event::AuthorityRefused { remote, authority }] = &events[..] else {
         panic!("{events:?}");
@@ -209,7 +212,6 @@ async fn d37_what_cannot_be_served_is_told_once_a_host() {
     let local = client.socket.local_addr().expect("it is connected");
     assert_eq!(remote.socket(), Some(local));
     assert_eq!(authority, "");
-    running.abort();
 }
 
 #[tokio::test]
