@@ -226,6 +226,25 @@ pub enum Event {
         /// Whether it was reached. If not, it is not listed any more, or nobody asks for it.
         reached: bool,
     },
+    /// Calls wait, since the streams of all instances are in use. Said at most once in
+    /// [`limits::STREAMS_TOLD_INTERVAL`](crate::limits::STREAMS_TOLD_INTERVAL).
+    StreamsUsedUp {
+        /// Whose directory.
+        service: Option<ServiceName>,
+        /// How many there are, and whose bound that is.
+        why: String,
+    },
+    /// Dials fail for want of descriptors, or stop before the last of them are taken. Said once; no
+    /// instance counts as unreachable for it.
+    DescriptorsShort {
+        /// What was met.
+        error: String,
+    },
+    /// That is over.
+    DescriptorsFree {
+        /// Since it was said.
+        after: Duration,
+    },
     /// The floor of Closing that the registries ask for does not fit into the budget of a stop.
     FloorClamped {
         /// What was asked for.

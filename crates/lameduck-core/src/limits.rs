@@ -271,13 +271,17 @@ pub const RESUME_CHECK: Duration = Duration::from_secs(5);
 
 /// First and last pause between dials of one endpoint.
 pub const DIAL_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+/// A call that finds no instance has an endpoint dialled as soon as its last attempt is this long past,
+/// whatever is left of the pause: a server that comes back is met by the next call. Eight dials a second
+/// of one endpoint at most, each of which costs a refusing kernel one packet.
+pub const DIAL_WANTED_AFTER: Duration = Duration::from_millis(125);
 /// From connect to the peer's SETTINGS.
 pub const DIAL_MAX: Duration = Duration::from_secs(2);
 /// From a connection's readiness to the first answer of its health Watch: a peer that is silent for
 /// so long right after its SETTINGS is not one to send calls to.
 pub const FIRST_ANSWER_MAX: Duration = Duration::from_secs(2);
-/// A connection or Watch that ends sooner counts as a failed attempt: a peer that accepts, says
-/// GOAWAY and accepts again would otherwise be dialled in a loop.
+/// A connection or Watch that ends sooner, and has answered nothing, counts as a failed attempt: a peer
+/// that accepts, says GOAWAY and accepts again would otherwise be dialled in a loop.
 pub const CONNECTION_SETTLED: Duration = Duration::from_secs(1);
 /// Names behind an endpoint are looked up at each dial and this often.
 pub const LOOKUP_INTERVAL: Duration = Duration::from_secs(30);
@@ -294,13 +298,45 @@ pub const RETRIES_PER_SECOND: u32 = 3;
 pub const RETRY_WINDOW: Duration = Duration::from_secs(10);
 /// A call without any usable endpoint waits at most this long (and never past its deadline).
 pub const PICK_WAIT_MAX: Duration = Duration::from_secs(2);
-/// Streams that a caller opens on one connection, whatever the peer allows.
-pub const CLIENT_STREAMS_MAX: u32 = 100;
+/// A call that finds the streams of all instances in use waits for one to its deadline; without a
+/// deadline at most this long, so that answers that never end do not take all later calls with them in
+/// silence. Longer than an ordinary handler works.
+pub const STREAM_WAIT_MAX: Duration = Duration::from_secs(20);
+/// That calls wait for streams is said of one directory at most this often: a line that forms and
+/// dissolves many times a second is one condition.
+pub const STREAMS_TOLD_INTERVAL: Duration = Duration::from_secs(60);
+/// Streams that a caller opens on one connection where its peer allows more, or says nothing: tonic's
+/// servers set no bound. An open stream costs a few KiB, and a connection carries this many as fast as a
+/// hundred.
+pub const CLIENT_STREAMS_MAX: u32 = 1_024;
 /// What a caller may receive of one stream before it has read it, in bytes: hyper's default for
 /// clients, which keeps a 100 Mbit/s path of 160 ms full.
 pub const CLIENT_WINDOW_BYTES: u32 = 2 << 20;
-/// The same for all streams of a connection, in bytes; two stalled readers leave room for others.
-pub const CLIENT_CONNECTION_WINDOW_BYTES: u32 = 5 << 20;
+/// The same for all streams of a connection, in bytes: 63 readers that have stalled leave room for the
+/// calls beside them. Only what has come and was not read is held, so this is the most memory that one
+/// connection takes by its answers.
+pub const CLIENT_CONNECTION_WINDOW_BYTES: u32 = 128 << 20;
+/// Instances that calls have dialled before their pause is over, at once in one directory: calls that
+/// find none of thousands must not dial them all eight times a second.
+pub const DIALS_WANTED_MAX: usize = 64;
+/// Dials under way at once in one hub: each is a socket, for as long as a silent peer may take. Lists of
+/// thousands are dialled in some hundred milliseconds all the same.
+pub const DIALS_MAX: usize = 256;
+/// Where a host name has several addresses, the next one is tried beside one that has not answered for
+/// this long (RFC 8305, 5, "Connection Attempt Delay").
+pub const DIAL_STAGGER: Duration = Duration::from_millis(250);
+/// Addresses of one host name that are tried by one dial.
+pub const DIAL_ADDRESSES_MAX: usize = 16;
+/// The part of the process's descriptors (one of so many) that dials leave to everything else in it: its
+/// listeners, files, databases …
+pub const DESCRIPTORS_KEPT_DIVISOR: u64 = 8;
+/// … but at least so many, where the process has twice as many at all, and at most so many.
+pub const DESCRIPTORS_KEPT: (u64, u64) = (32, 1_024);
+/// Dials that may take a descriptor of those at once: a directory of which nothing can be called needs one
+/// connection.
+pub const DESCRIPTORS_LAST_DIALS: usize = 2;
+/// The want of descriptors counts as over once no dial has met it for this long.
+pub const DESCRIPTORS_SETTLED: Duration = Duration::from_secs(10);
 /// Streams given up whose late frames a caller's connection still expects, so that they are no
 /// error of the peer's: some waves of deadlines on a full connection.
 pub const CLIENT_RESETS_REMEMBERED: usize = 1_000;
@@ -312,8 +348,10 @@ pub const STREAM_ID_LAST: u32 = 0x7fff_ffff - 2 * 10_000;
 /// Bytes that the peer's kernel has not acknowledged for this long end a caller's connection
 /// (TCP_USER_TIMEOUT): the time after which silence makes an endpoint unavailable.
 pub const TCP_UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(5);
-/// Connections of one endpoint: a second one only where the first one's streams run out.
-pub const CONNECTIONS_PER_ENDPOINT_MAX: usize = 4;
+/// Connections of one endpoint: a further one only where the streams of all others are in use. The
+/// server's own limit of streams is often 100 or 128 a connection, so this allows some 3,000 calls at
+/// once to one instance; a descriptor and some 100 KiB each.
+pub const CONNECTIONS_PER_ENDPOINT_MAX: usize = 32;
 /// Connections of one endpoint that the peer told to go and that still have calls open; of more, the
 /// oldest is cut. A peer with a connection age of minutes and streams of hours stays below it.
 pub const CONNECTIONS_LEAVING_MAX: usize = 64;

@@ -7,18 +7,22 @@
 //! soon as nothing is. More than one connection is dialled only where the streams of all others are
 //! in use: below that limit a second one gains nothing.
 //!
+//! A connection that has answered a call is no failed dial, however soon it ends: proxies and servers
+//! end connections by number of requests or by age, and the next one is dialled at once. A pause
+//! follows only a connection that ended without having answered anything.
+//!
 //! An endpoint that is a host name may move. A connection to an address that the name has no more
 //! takes calls until another one does: a name that points nowhere yet loses nobody.
 
 #[cfg(test)]
 mod tests;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::backoff::Backoff;
 use crate::limits::{
     CONNECTION_SETTLED, CONNECTIONS_LEAVING_MAX, CONNECTIONS_PER_ENDPOINT_MAX, DIAL_BACKOFF,
-    FIRST_ANSWER_MAX, LINGER_REMOVED,
+    DIAL_WANTED_AFTER, FIRST_ANSWER_MAX, LINGER_REMOVED,
 };
 use crate::machine::{Machine, Ticket, earliest};
 use crate::mutant;
@@ -39,6 +43,8 @@ pub enum Input {
     Failed(Ticket),
     /// The connection's health Watch gave its first answer, or the peer has no health service.
     Answered(Ticket),
+    /// The peer has answered a call on this connection. May come after the connection's end.
+    Served(Ticket),
     /// The peer said GOAWAY.
     GoAway(Ticket),
     /// The connection is gone: lost, or retired and nothing is open on it any more.
@@ -52,6 +58,8 @@ pub enum Input {
     },
     /// A call found the streams of all connections in use.
     Full,
+    /// A call found no instance that takes it.
+    Wanted,
     /// The endpoint has left the directory. Final.
     Remove,
 }
@@ -107,13 +115,26 @@ enum Life {
     Done,
 }
 
+/// Why and for how long nothing is dialled.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    since: Timestamp,
+    until: Timestamp,
+    /// The connection that ended without an answer, where that is the reason.
+    after: Option<Ticket>,
+}
+
 /// The machine of one endpoint.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     life: Life,
     connections: BTreeMap<Ticket, Connection>,
     dialling: Option<Ticket>,
-    pause: Option<Timestamp>,
+    pause: Option<Pause>,
+    /// Connections that have answered a call.
+    served: BTreeSet<Ticket>,
+    /// How many connections there may be.
+    connections_max: usize,
     /// Streams have run out: one more connection is wanted.
     more: bool,
     up: bool,
@@ -132,6 +153,8 @@ impl Endpoint {
             connections: BTreeMap::new(),
             dialling: None,
             pause: None,
+            served: BTreeSet::new(),
+            connections_max: CONNECTIONS_PER_ENDPOINT_MAX,
             more: false,
             up: false,
             last: Ticket::default(),
@@ -141,6 +164,14 @@ impl Endpoint {
         };
         endpoint.settle();
         endpoint
+    }
+
+    /// The same with at most `max` connections, at least one.
+    /// [`CONNECTIONS_PER_ENDPOINT_MAX`] unless said.
+    #[must_use]
+    pub fn with_connections_max(mut self, max: usize) -> Self {
+        self.connections_max = max.max(1);
+        self
     }
 
     /// Whether at least one connection takes calls.
@@ -177,7 +208,33 @@ impl Endpoint {
     fn failed(&mut self, now: Timestamp, ticket: Ticket) {
         if self.dialling == Some(ticket) {
             self.dialling = None;
-            self.back_off(now);
+            self.back_off(now, None);
+        }
+    }
+
+    /// The peer answers calls there. Its answer may be read only after the GOAWAY that came with it.
+    fn has_served(&mut self, ticket: Ticket) {
+        if self.connections.contains_key(&ticket) {
+            self.served.insert(ticket);
+        }
+        let blamed = self.pause.is_some_and(|pause| pause.after == Some(ticket));
+        if blamed && !mutant!("endpoint/late-answer-ends-the-pause") {
+            self.pause = None;
+            self.backoff.reset();
+        }
+    }
+
+    /// A call waits for this endpoint: it is dialled sooner, but not in a loop.
+    fn wanted(&mut self, now: Timestamp) {
+        let Some(pause) = &mut self.pause else {
+            return;
+        };
+        let floor = pause.since + DIAL_WANTED_AFTER;
+        if floor < pause.until && !mutant!("endpoint/wanted-dials-sooner") {
+            pause.until = floor;
+        }
+        if pause.until <= now || mutant!("endpoint/wanted-not-in-a-loop") {
+            self.pause = None;
         }
     }
 
@@ -236,7 +293,7 @@ impl Endpoint {
         self.out.push_back(Output::Retire(ticket));
         self.out.push_back(Output::PeerEnded);
         self.bound_leaving();
-        self.lost(now, before);
+        self.lost(now, ticket, before);
     }
 
     /// What was told to go long ago and is still there gives way to what was told now.
@@ -248,35 +305,43 @@ impl Endpoint {
         }
         if let Some(oldest) = tickets.next().map(|(ticket, _)| *ticket) {
             self.connections.remove(&oldest);
+            self.served.remove(&oldest);
             self.out.push_back(Output::Cut(oldest));
         }
     }
 
     fn ended(&mut self, now: Timestamp, ticket: Ticket) {
         if let Some(connection) = self.connections.remove(&ticket) {
-            self.lost(now, connection);
+            self.lost(now, ticket, connection);
+            self.served.remove(&ticket);
         }
     }
 
-    /// A connection takes no calls any more. One that had lasted is replaced at once; one that had
-    /// not counts as a failed dial, or a peer that says GOAWAY at once were dialled in a loop.
-    fn lost(&mut self, now: Timestamp, connection: Connection) {
+    /// A connection takes no calls any more. One that had lasted, or had answered a call, is replaced
+    /// at once; one that had not counts as a failed dial, or a peer that says GOAWAY at once were
+    /// dialled in a loop.
+    fn lost(&mut self, now: Timestamp, ticket: Ticket, connection: Connection) {
         let since = match connection {
             Connection::Fresh { .. } => None,
             Connection::Usable { since } | Connection::Moved { since } => Some(since),
             Connection::Leaving => return,
         };
         let lasted = since.is_some_and(|since| now.saturating_since(since) >= CONNECTION_SETTLED);
-        if lasted || mutant!("endpoint/settles-before-redial") {
+        let served = self.served.contains(&ticket) && !mutant!("endpoint/served-is-no-failed-dial");
+        if lasted || served || mutant!("endpoint/settles-before-redial") {
             self.backoff.reset();
         } else {
-            self.back_off(now);
+            self.back_off(now, Some(ticket));
         }
     }
 
-    fn back_off(&mut self, now: Timestamp) {
+    fn back_off(&mut self, now: Timestamp, after: Option<Ticket>) {
         if matches!(self.life, Life::Wanted { allowed: true }) {
-            self.pause = Some(now + self.backoff.next(&mut self.rng));
+            self.pause = Some(Pause {
+                since: now,
+                until: now + self.backoff.next(&mut self.rng),
+                after,
+            });
         }
     }
 
@@ -298,6 +363,7 @@ impl Endpoint {
     }
 
     fn cut_all(&mut self) {
+        self.served.clear();
         for ticket in core::mem::take(&mut self.connections).into_keys() {
             self.out.push_back(Output::Cut(ticket));
         }
@@ -312,8 +378,9 @@ impl Endpoint {
         let silent = self.connections.iter().find(|(_, one)| late(one));
         if let Some(ticket) = silent.map(|(ticket, _)| *ticket) {
             self.connections.remove(&ticket);
+            self.served.remove(&ticket);
             self.out.push_back(Output::Cut(ticket));
-            self.back_off(now);
+            self.back_off(now, None);
         }
     }
 
@@ -350,7 +417,7 @@ impl Endpoint {
             Connection::Moved { .. } | Connection::Leaving => false,
         });
         let staying = staying.count();
-        let more = core::mem::take(&mut self.more) && staying < CONNECTIONS_PER_ENDPOINT_MAX;
+        let more = core::mem::take(&mut self.more) && staying < self.connections_max;
         if staying == 0 || more {
             self.last = self.last.next();
             self.dialling = Some(self.last);
@@ -375,17 +442,19 @@ impl Machine for Endpoint {
             Input::Dialled(ticket) => self.dialled(now, ticket),
             Input::Failed(ticket) => self.failed(now, ticket),
             Input::Answered(ticket) => self.answered(ticket),
+            Input::Served(ticket) => self.has_served(ticket),
             Input::GoAway(ticket) => self.go_away(now, ticket),
             Input::Ended(ticket) => self.ended(now, ticket),
             Input::Found { ticket, listed } => self.found(ticket, listed),
             Input::Full => self.full(),
+            Input::Wanted => self.wanted(now),
             Input::Remove => self.remove(now),
         }
         self.settle();
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
-        if self.pause.is_some_and(|until| until <= now) {
+        if self.pause.is_some_and(|pause| pause.until <= now) {
             self.pause = None;
         }
         if matches!(self.life, Life::Removed { cut_at } if cut_at <= now) {
@@ -400,7 +469,7 @@ impl Machine for Endpoint {
     }
 
     fn deadline(&self) -> Option<(Timestamp, &'static str)> {
-        let pause = self.pause.map(|until| (until, "redial"));
+        let pause = self.pause.map(|pause| (pause.until, "redial"));
         let cut = match self.life {
             Life::Removed { cut_at } => Some((cut_at, "linger")),
             Life::Wanted { .. } | Life::Done => None,

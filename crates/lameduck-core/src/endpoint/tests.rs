@@ -121,6 +121,138 @@ fn a_peer_that_says_go_away_at_once_is_not_dialled_in_a_loop() {
     assert!(now >= Timestamp::from_millis(25), "{now}");
 }
 
+/// One connection after the other, each of which does this at its number's millisecond and is gone.
+fn one_after_the_other(each: impl Fn(u64, Ticket) -> Vec<Step>) -> Vec<String> {
+    let mut steps = Vec::new();
+    for number in 1..=40 {
+        let one = ticket(number);
+        steps.push(In(number, Input::Dialled(one)));
+        steps.push(In(number, Input::Answered(one)));
+        steps.extend(each(number, one));
+    }
+    run(&steps).2
+}
+
+#[test]
+fn d01_a_connection_that_has_answered_is_replaced_at_once() {
+    type Each = fn(u64, Ticket) -> Vec<Step>;
+    let ways: [(&str, Each); 4] = [
+        ("GOAWAY after answers", |at, one| {
+            Vec::from([In(at, Input::Served(one)), In(at, Input::GoAway(one))])
+        }),
+        ("two GOAWAYs, then the end", |at, one| {
+            let goaway = In(at, Input::GoAway(one));
+            let ended = In(at, Input::Ended(one));
+            Vec::from([In(at, Input::Served(one)), goaway, goaway, ended])
+        }),
+        ("closed without a word after an answer", |at, one| {
+            Vec::from([In(at, Input::Served(one)), In(at, Input::Ended(one))])
+        }),
+        ("GOAWAY with the answer behind it", |at, one| {
+            Vec::from([In(at, Input::GoAway(one)), In(at, Input::Served(one))])
+        }),
+    ];
+    for (way, each) in ways {
+        let seen = one_after_the_other(each);
+        let dials = seen.iter().filter(|line| line.contains("dial")).count();
+        assert_eq!(dials, 41, "{way}: {seen:?}");
+    }
+}
+
+#[test]
+fn d01_an_answer_read_after_the_end_ends_the_pause() {
+    let steps = up_then(&[
+        In(3, Input::Ended(FIRST)),
+        In(4, Input::Served(FIRST)),
+        In(5, Input::Dialled(SECOND)),
+        In(5, Input::Answered(SECOND)),
+        // One that belongs to the first says nothing of the second.
+        In(6, Input::Ended(SECOND)),
+        In(7, Input::Served(FIRST)),
+    ]);
+    assert_eq!(
+        run(&steps).2[3..],
+        ["down", "dial 2", "watch 2", "use 2, up", "down", ""]
+    );
+}
+
+#[test]
+fn d01_only_what_ended_without_an_answer_is_paused_after() {
+    // Three that answered, then a peer that has broken: the pauses begin small and grow again.
+    let mut steps = Vec::new();
+    for number in 1..=3 {
+        let one = ticket(number);
+        steps.extend([
+            In(number, Input::Dialled(one)),
+            In(number, Input::Answered(one)),
+        ]);
+        steps.extend([
+            In(number, Input::Served(one)),
+            In(number, Input::GoAway(one)),
+        ]);
+    }
+    steps.push(In(4, Input::Dialled(ticket(4))));
+    steps.push(In(4, Input::Answered(ticket(4))));
+    steps.push(In(4, Input::GoAway(ticket(4))));
+    let (endpoint, now, seen) = run(&steps);
+    assert_eq!(
+        seen.last().map(String::as_str),
+        Some("retire 4, peer ended, down")
+    );
+    let (until, why) = endpoint.deadline().expect("a pause");
+    assert_eq!(why, "redial");
+    assert!(
+        until.saturating_since(now) <= DIAL_BACKOFF.0,
+        "the first pause"
+    );
+}
+
+#[test]
+fn r20_a_call_that_finds_nothing_is_a_reason_to_dial() {
+    let mut steps = Vec::new();
+    for number in 1..=12 {
+        steps.extend([In(0, Input::Failed(ticket(number))), Wait]);
+    }
+    steps.push(In(0, Input::Failed(ticket(13))));
+    let (endpoint, failed, _) = run(&steps);
+    let late = endpoint.deadline().expect("a long pause").0;
+    assert!(late > failed + Duration::from_secs(2), "{late}");
+    // Not at once, which were a loop of dials; but as soon as the floor has passed.
+    let mut endpoint = endpoint;
+    endpoint.handle(failed, Input::Wanted);
+    assert_eq!(drain(&mut endpoint), "");
+    let due = endpoint.deadline().expect("a pause").0;
+    assert_eq!(due, failed + DIAL_WANTED_AFTER);
+    endpoint.handle_timeout(due);
+    assert_eq!(drain(&mut endpoint), "dial 14");
+    // Where it has passed already, it is dialled at once, and once.
+    endpoint.handle(due, Input::Failed(ticket(14)));
+    let later = due + DIAL_WANTED_AFTER;
+    endpoint.handle(later, Input::Wanted);
+    endpoint.handle(later, Input::Wanted);
+    assert_eq!(drain(&mut endpoint), "dial 15");
+    // One who must not be dialled is not.
+    endpoint.handle(later, Input::Failed(ticket(15)));
+    endpoint.handle(later, Input::Dialling { allowed: false });
+    endpoint.handle(later + DIAL_WANTED_AFTER, Input::Wanted);
+    assert_eq!(drain(&mut endpoint), "");
+}
+
+#[test]
+fn r6_as_many_connections_as_are_allowed() {
+    let mut endpoint = Endpoint::new(1).with_connections_max(2);
+    let mut seen = Vec::new();
+    for number in 1..=3 {
+        let one = ticket(number);
+        for input in [Input::Dialled(one), Input::Answered(one), Input::Full] {
+            endpoint.handle(Timestamp::ZERO, input);
+        }
+        seen.push(drain(&mut endpoint));
+    }
+    let first = "dial 1, watch 1, use 1, up, dial 2";
+    assert_eq!(seen, [first, "watch 2, use 2", "close 3"]);
+}
+
 #[test]
 fn not_dialled_where_that_is_not_allowed() {
     let forbid = Input::Dialling { allowed: false };
@@ -255,6 +387,14 @@ fn states() -> Vec<(&'static str, Vec<Step>)> {
         ("fresh", Vec::from([UP[0]])),
         ("usable", UP.to_vec()),
         ("usable, settled", up_then(&[settled])),
+        (
+            "usable, has served",
+            up_then(&[In(0, Input::Served(FIRST))]),
+        ),
+        (
+            "ended without an answer",
+            up_then(&[In(0, Input::Ended(FIRST))]),
+        ),
         ("usable, forbidden", up_then(&[forbid])),
         ("usable, dialling one more", up_then(&[In(0, Input::Full)])),
         ("two usable", two),
@@ -265,7 +405,7 @@ fn states() -> Vec<(&'static str, Vec<Step>)> {
     ])
 }
 
-const INPUTS: [Input; 15] = [
+const INPUTS: [Input; 17] = [
     Input::Dialling { allowed: true },
     Input::Dialling { allowed: false },
     Input::Dialled(FIRST),
@@ -273,10 +413,12 @@ const INPUTS: [Input; 15] = [
     Input::Failed(FIRST),
     Input::Failed(SECOND),
     Input::Answered(FIRST),
+    Input::Served(FIRST),
     Input::GoAway(FIRST),
     Input::Ended(FIRST),
     Input::Ended(SECOND),
     Input::Full,
+    Input::Wanted,
     Input::Remove,
     Input::GoAway(SECOND),
     MOVED,
@@ -314,11 +456,11 @@ fn inputs() -> impl Strategy<Value = Input> {
         number().prop_map(Input::Dialled),
         number().prop_map(Input::Failed),
         number().prop_map(Input::Answered),
+        number().prop_map(Input::Served),
         number().prop_map(Input::GoAway),
         number().prop_map(Input::Ended),
         (number(), any::<bool>()).prop_map(|(ticket, listed)| Input::Found { ticket, listed }),
-        Just(Input::Full),
-        Just(Input::Remove),
+        prop::sample::select(&[Input::Full, Input::Wanted, Input::Remove][..]),
     ]
 }
 
@@ -365,6 +507,8 @@ proptest! {
                     _ => {}
                 }
             }
+            let known = |one: &Ticket| endpoint.connections.contains_key(one);
+            prop_assert!(endpoint.served.iter().all(known));
             prop_assert!(endpoint.connections.len() <= CONNECTIONS_LEAVING_MAX + CONNECTIONS_PER_ENDPOINT_MAX);
             // Liveness: wanted and not connected means that something is going to happen.
             let waits = endpoint.deadline().is_some() || pending.is_some();
