@@ -20,10 +20,11 @@ use lameduck_registry::driver::Clock;
 
 use crate::cell::counter::Counter;
 use crate::consumer::{
-    Channel, ChannelBuilder, Directory, Lookup, Message, Subject, system_lookup,
+    Channel, ChannelBuilder, Descriptors, Directory, Lookup, Message, Subject, system_lookup,
 };
 use crate::observe::Events;
 
+pub(crate) use builder::Bounds;
 pub use builder::HubBuilder;
 pub use error::TargetError;
 #[cfg(test)]
@@ -57,6 +58,8 @@ pub(crate) struct HubHandle {
     clock: Clock,
     asks_health: bool,
     lookup: Lookup,
+    bounds: Bounds,
+    descriptors: Descriptors,
     /// Marks that nobody believed: malformed, of another life than was dialled, through a proxy.
     ignored_marks: Counter,
     state: Mutex<State>,
@@ -99,6 +102,7 @@ impl Hub {
             observers: Vec::new(),
             asks_health: true,
             lookup: system_lookup(),
+            bounds: Bounds::default(),
         }
     }
 
@@ -240,6 +244,16 @@ impl HubHandle {
     /// How names are looked up.
     pub(crate) fn lookup(&self) -> &Lookup {
         &self.lookup
+    }
+
+    /// How much there may be to one instance.
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    /// What all dials share.
+    pub(crate) fn descriptors(&self) -> &Descriptors {
+        &self.descriptors
     }
 
     /// A mark was not believed.

@@ -268,6 +268,15 @@ fn log_of_callers(event: &Event) {
 /// What a caller misses, and when it has it back.
 fn log_of_outages(event: &Event) {
     match event {
+        Event::StreamsUsedUp { service, why } => {
+            let service = service.as_ref().map_or("", ServiceName::as_str);
+            info!(%service, %why, "calls wait for a stream");
+        }
+        Event::DescriptorsShort { error } => warn!(
+            %error,
+            "instances are not dialled for want of descriptors: raise the limit (ulimit -n)"
+        ),
+        Event::DescriptorsFree { after } => info!(?after, "there are descriptors for dials again"),
         Event::DirectoryStale { service, error } => {
             let service = service.as_ref().map_or("", ServiceName::as_str);
             warn!(%service, %error, "the registry cannot be read; what was known is kept");

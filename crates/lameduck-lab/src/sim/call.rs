@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use lameduck_core::balance::p2c;
 use lameduck_core::directory::{EndpointId, Member};
+use lameduck_core::endpoint;
 use lameduck_core::event::Tier;
 use lameduck_core::failover::Proof;
 use lameduck_core::failover::attempt::{Attempts, Decision, Failure, Policy};
 use lameduck_core::machine::Ticket;
 
-use super::caller::{Caller, Place};
+use super::caller::{Caller, Inner, Place};
 use super::net::Net;
 use super::oracle::{Fate, Oracle};
 use super::wire::{CallId, ConnId, Due, Frame};
@@ -70,6 +71,8 @@ impl Caller {
             return None;
         }
         let Some((endpoint, ticket)) = self.pick(oracle, id, &call.tried, bits) else {
+            self.want_instance();
+            self.run(net, oracle);
             net.after(
                 LOOK_AGAIN,
                 Due::Place {
@@ -98,6 +101,13 @@ impl Caller {
             },
         );
         Some(conn)
+    }
+
+    /// A call that finds nothing is a reason to dial.
+    fn want_instance(&mut self) {
+        let ids = self.peers.keys().copied();
+        let wanted = ids.map(|id| Inner::Endpoint(id, endpoint::Input::Wanted));
+        self.inbox.extend(wanted);
     }
 
     /// Tier by tier; one that was tried before only where there is nobody else.
@@ -198,6 +208,11 @@ impl Caller {
         let known = self
             .connection(place)
             .is_some_and(|c| c.open.remove(&id).is_some());
+        if result.is_none() {
+            let served = endpoint::Input::Served(place.ticket);
+            self.inbox
+                .push_back(Inner::Endpoint(place.endpoint, served));
+        }
         self.idle(net, place);
         self.run(net, oracle);
         if !known || !self.calls.contains_key(&id) {

@@ -3,8 +3,9 @@
 //! The task's side writes what frames say; the calls' side takes and gives back stream slots. The
 //! hot path (take a slot, give it back) is two read-modify-writes and no lock.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -24,6 +25,13 @@ const ENDED: u32 = 1 << 3;
 /// No GOAWAY yet: no frame can say this, for the top bit of a stream id is reserved.
 const NO_GOAWAY: u64 = u64::MAX;
 
+/// Health streams whose ids are remembered; the oldest is forgotten. A connection has one Watch or two,
+/// and a Check every few seconds while its peer is closing.
+const HEALTH_STREAMS: usize = 32;
+
+/// As many as there are: nothing is held back.
+const ALL: u32 = u32::MAX;
+
 /// The shared facts of one connection.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -31,11 +39,22 @@ pub(crate) struct Link {
     limit: AtomicU32,
     flags: AtomicU32,
     streams_max: u32,
+    /// Calls that may be opened before it is known how so many others end; [`ALL`] once it is.
+    admitted: AtomicU32,
+    /// How many that were at first.
+    allowance: u32,
+    /// Calls of which it is known: answered, or given up.
+    settled: AtomicU32,
     goaway: AtomicU64,
     sent: AtomicU32,
     settings: AtomicU32,
     resets: AtomicU32,
     bytes: AtomicU64,
+    served: AtomicBool,
+    tls: AtomicBool,
+    /// Ids of streams that are no calls. Taken for each health stream, and for each head that is read
+    /// until the first call is answered.
+    health: Mutex<VecDeque<u32>>,
     last_read: AtomicU64,
     clock: Clock,
     end: OnceLock<End>,
@@ -51,17 +70,30 @@ impl Link {
             limit: AtomicU32::new(streams_max),
             flags: AtomicU32::new(0),
             streams_max,
+            admitted: AtomicU32::new(ALL),
+            allowance: ALL,
+            settled: AtomicU32::new(0),
             goaway: AtomicU64::new(NO_GOAWAY),
             sent: AtomicU32::new(0),
             settings: AtomicU32::new(0),
             resets: AtomicU32::new(0),
             bytes: AtomicU64::new(0),
+            served: AtomicBool::new(false),
+            tls: AtomicBool::new(false),
+            health: Mutex::default(),
             last_read: AtomicU64::new(0),
             clock: Clock::start(),
             end: OnceLock::new(),
             task: AtomicWaker::new(),
             changed: Notify::new(),
         }
+    }
+
+    /// The same, which opens no more than `calls` before so many were answered or given up.
+    pub(crate) fn with_allowance(mut self, calls: Option<u32>) -> Self {
+        self.allowance = calls.map_or(ALL, |calls| calls.max(1));
+        self.admitted = AtomicU32::new(self.allowance);
+        self
     }
 
     // --- the calls' side -------------------------------------------------------------------------
@@ -71,12 +103,69 @@ impl Link {
         if self.flags.load(Ordering::Acquire) != 0 {
             return false;
         }
+        let counts = self.admitted.load(Ordering::Acquire) != ALL;
+        if counts && !self.admit() {
+            return false;
+        }
         let limit = self.limit.load(Ordering::Acquire);
-        self.streams
+        let taken = self
+            .streams
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| {
                 (taken < limit).then_some(taken + 1)
             })
+            .is_ok();
+        if counts && !taken {
+            self.not_admitted();
+        }
+        taken
+    }
+
+    /// One call of those that may be opened for now. False where there is none left.
+    fn admit(&self) -> bool {
+        let less = |left: u32| match left {
+            0 => None,
+            ALL => Some(ALL),
+            left => Some(left - 1),
+        };
+        self.admitted
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, less)
             .is_ok()
+    }
+
+    /// What was admitted is no call after all.
+    pub(crate) fn not_admitted(&self) {
+        let more = |left: u32| (left < self.allowance).then(|| left + 1);
+        // Refused where nothing is held back any more.
+        let _ = self
+            .admitted
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+    }
+
+    /// It is known how one call ended, or that it is answered. As soon as as many are as there were
+    /// admitted, nothing is held back any more.
+    pub(crate) fn settle(&self) {
+        if self.admitted.load(Ordering::Acquire) == ALL {
+            return;
+        }
+        let settled = self.settled.fetch_add(1, Ordering::AcqRel) + 1;
+        if settled >= self.allowance && self.flags.load(Ordering::Acquire) == 0 {
+            self.admitted.store(ALL, Ordering::Release);
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// How many calls it held where its peer's GOAWAY left others out that had been sent; else the
+    /// allowance, where the connection never came to its end.
+    pub(crate) fn calls_until_goaway(&self) -> Option<u32> {
+        let last = self.goaway()?.last_stream;
+        if self.sent() > last {
+            let health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+            let health = health.iter().filter(|id| **id <= last).count();
+            let calls = last.div_ceil(2);
+            return Some(calls.saturating_sub(u32::try_from(health).unwrap_or(calls)));
+        }
+        let held = self.admitted.load(Ordering::Acquire) != ALL;
+        held.then_some(self.allowance)
     }
 
     /// Gives a slot back that [`Link::take`] gave.
@@ -90,6 +179,19 @@ impl Link {
         if leaving || before >= self.limit.load(Ordering::Acquire) {
             self.changed.notify_waiters();
         }
+    }
+
+    /// Opens a health stream by `open`, which gives its id: an answer there is none to a call. The lock
+    /// keeps the reader from its answer until the id is known.
+    pub(crate) fn open_health<T>(&self, open: impl FnOnce() -> (T, Option<u32>)) -> T {
+        // A list of numbers is whole whoever panicked.
+        let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        let (opened, id) = open();
+        health.extend(id);
+        if health.len() > HEALTH_STREAMS {
+            health.pop_front();
+        }
+        opened
     }
 
     /// No new streams; the task is woken to see it.
@@ -115,6 +217,8 @@ impl Link {
             settings: self.settings.load(Ordering::Acquire),
             resets: self.resets.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
+            served: self.served.load(Ordering::Acquire),
+            held: self.admitted.load(Ordering::Acquire) == 0,
         }
     }
 
@@ -173,6 +277,16 @@ impl Link {
         self.last_read.store(now, Ordering::Relaxed);
     }
 
+    /// The peer began with what a TLS server says to those that speak in clear text.
+    pub(crate) fn note_tls(&self) {
+        self.tls.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it did.
+    pub(crate) fn speaks_tls(&self) -> bool {
+        self.tls.load(Ordering::Relaxed)
+    }
+
     /// The peer will say no more.
     pub(crate) fn note_read_end(&self) {
         self.raise(READ_ENDED);
@@ -196,6 +310,18 @@ impl Link {
         }
         self.settings.fetch_add(1, Ordering::AcqRel);
         self.changed.notify_waiters();
+    }
+
+    /// A head of `stream` was read: the peer answers.
+    pub(crate) fn note_head(&self, stream: u32) {
+        if self.served.load(Ordering::Acquire) {
+            return;
+        }
+        let health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        if !health.contains(&stream) {
+            self.served.store(true, Ordering::Release);
+            self.changed.notify_waiters();
+        }
     }
 
     /// RST_STREAM was read.
@@ -270,6 +396,61 @@ mod tests {
             reason(&link);
             assert!(!link.take(), "{:?}", link.state());
         }
+    }
+
+    #[test]
+    fn only_so_many_at_first_and_all_once_they_are_answered() {
+        let link = Link::new(10).with_allowance(Some(2));
+        assert!(link.take() && link.take() && !link.take());
+        assert!(link.state().held);
+        // A health stream is no call.
+        link.not_admitted();
+        assert!(link.take() && !link.take());
+        link.settle();
+        assert!(!link.take());
+        link.settle();
+        assert!(link.take() && link.take());
+        link.not_admitted();
+        assert!(!link.state().held);
+        assert_eq!(link.calls_until_goaway(), None);
+    }
+
+    #[test]
+    fn what_a_goaway_left_out_tells_how_many_a_connection_holds() {
+        let said = |last_stream| GoAway {
+            last_stream,
+            code: 0,
+        };
+        let link = Link::new(10);
+        link.open_health(|| ((), Some(1)));
+        link.note_sent(9);
+        link.note_goaway(said(0x7fff_ffff));
+        assert_eq!(link.calls_until_goaway(), None, "nothing is left out yet");
+        link.note_goaway(said(5));
+        assert_eq!(link.calls_until_goaway(), Some(2), "3 and 5");
+        let whole = Link::new(10).with_allowance(Some(2));
+        whole.note_sent(3);
+        whole.note_goaway(said(3));
+        assert_eq!(whole.calls_until_goaway(), Some(2), "as many as were tried");
+        whole.settle();
+        whole.settle();
+        assert!(!whole.take(), "it is going away");
+    }
+
+    #[test]
+    fn an_answer_to_a_health_stream_is_none_to_a_call() {
+        let link = Link::new(1);
+        let opened = link.open_health(|| ("a stream", Some(1)));
+        assert_eq!(opened, "a stream");
+        link.note_head(1);
+        assert!(!link.state().served);
+        link.note_head(3);
+        assert!(link.state().served);
+        for id in (5..1_000).step_by(2) {
+            link.open_health(|| ((), Some(id)));
+        }
+        let remembered = link.health.lock().expect("no panic").len();
+        assert_eq!(remembered, HEALTH_STREAMS);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod word;
 pub(crate) mod budget;
 pub(crate) mod counter;
 pub(crate) mod endpoint;
+pub(crate) mod line;
 pub(crate) mod link;
 pub(crate) mod streams;
 pub(crate) mod switch;

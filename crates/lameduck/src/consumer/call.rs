@@ -10,7 +10,7 @@ use lameduck_core::event::{Event, Tier};
 use lameduck_core::failover::Proof;
 use lameduck_core::failover::attempt::{self, Attempts, Decision};
 use lameduck_core::instance::Incarnation;
-use lameduck_core::limits::{PICK_WAIT_MAX, REPLAY_BYTES_MAX};
+use lameduck_core::limits::REPLAY_BYTES_MAX;
 use lameduck_core::name::Address;
 use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
@@ -43,18 +43,18 @@ pub(super) async fn run(
 }
 
 /// One call on its way.
-struct Call {
+pub(super) struct Call {
     /// Held so that the directory outlives the call.
     directory: Arc<Directory>,
-    options: Arc<Options>,
+    pub(super) options: Arc<Options>,
     head: Parts,
-    deadline: Option<Instant>,
+    pub(super) deadline: Option<Instant>,
     policy: attempt::Policy,
-    attempts: Attempts,
+    pub(super) attempts: Attempts,
     /// Endpoints that have failed it.
     tried: Vec<EndpointId>,
     /// What is proven of all attempts together: one that may have run taints the call for good.
-    proof: Proof,
+    pub(super) proof: Proof,
 }
 
 /// An attempt that failed.
@@ -64,6 +64,8 @@ struct Failed {
     proof: Proof,
     /// No endpoint would take it.
     own_fault: bool,
+    /// The end of its connection left it out: no server refused it.
+    left_out: bool,
     code: tonic::Code,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
     /// The body, where it came back.
@@ -91,7 +93,7 @@ impl Call {
         }
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.directory.shared
     }
 
@@ -113,6 +115,9 @@ impl Call {
     }
 
     async fn attempt(&self, place: Place, body: Outgoing) -> Result<Response<Body>, Failed> {
+        // What cannot be sent again gains nothing by an answer that is kept back; and a client that
+        // speaks only once it has the head would wait for ever.
+        let replayable = body.is_whole();
         let Place {
             link,
             slot,
@@ -125,6 +130,7 @@ impl Call {
             at: (endpoint.address.clone(), endpoint.incarnation()),
             proof,
             own_fault: false,
+            left_out: false,
             code,
             source,
             body,
@@ -140,8 +146,10 @@ impl Call {
                 let body = failure.unsent.map(|body| *body);
                 let (proof, code) = (failure.error.proof, failure.error.code());
                 let own_fault = failure.error.is_own_fault();
+                let left_out = failure.error.is_left_out();
                 return Err(Failed {
                     own_fault,
+                    left_out,
                     ..failed(proof, code, Some(failure.error.into()), body)
                 });
             }
@@ -152,7 +160,7 @@ impl Call {
         let directory = Arc::clone(&self.directory);
         let response =
             response.map(|body: AnswerBody| body.of_call(directory, in_flight, self.deadline));
-        if !self.policy.idempotent {
+        if !replayable || !self.policy.idempotent {
             return Ok(response.map(|body| Body::new(body.for_application())));
         }
         match gather(response).await {
@@ -168,11 +176,18 @@ impl Call {
     fn again(&mut self, failed: Failed, copy: Option<Outgoing>) -> Result<Outgoing, tonic::Status> {
         self.proof = self.proof.max(failed.proof);
         let body = failed.body.or(copy);
+        // A connection that ends after so many requests leaves out those that came after them: that is
+        // as good as never sent, and no refusal. Each next try needs another connection.
+        let proof = if failed.left_out {
+            Proof::NeverLeft
+        } else {
+            failed.proof
+        };
         let failure = attempt::Failure {
-            proof: failed.proof,
+            proof,
             own_fault: failed.own_fault,
             replayable: body.is_some(),
-            refused_here_before: failed.proof == Proof::NotProcessed
+            refused_here_before: proof == Proof::NotProcessed
                 && self.tried.contains(&failed.endpoint),
         };
         let shared = Arc::clone(self.shared());
@@ -195,16 +210,6 @@ impl Call {
         Err(error.into_status(failed.code))
     }
 
-    /// A place to send it to: at once where there is one.
-    async fn place(&mut self) -> Result<Place, tonic::Status> {
-        if let Pick::Place(place) = self.look() {
-            return Ok(place);
-        }
-        let place = self.wait_for_place().await?;
-        self.say_remaining();
-        Ok(place)
-    }
-
     /// Tells who looks what was chosen. False where it must be chosen once more.
     fn chose(&self, place: &Place) -> bool {
         let shared = self.shared();
@@ -217,70 +222,12 @@ impl Call {
         })
     }
 
-    fn look(&self) -> Pick {
+    pub(super) fn look(&self) -> Pick {
         self.shared().pick(self.options.policy, &self.tried)
     }
 
-    async fn wait_for_place(&self) -> Result<Place, tonic::Status> {
-        let shared = self.shared();
-        let patience = Instant::now() + PICK_WAIT_MAX;
-        let waiting = shared.waiters.wait();
-        loop {
-            let changed = waiting.changed();
-            let mut full = false;
-            match self.look() {
-                Pick::Place(place) => return Ok(place),
-                Pick::Full(endpoint) => {
-                    full = true;
-                    endpoint.input(lameduck_core::endpoint::Input::Full);
-                }
-                Pick::Nothing => {}
-            }
-            let is_over = match self.wait_end(patience) {
-                None => {
-                    changed.await;
-                    false
-                }
-                Some(_) if self.is_known_empty() => {
-                    // Who calls again at once, in a loop, must not keep those from running who would
-                    // bring news: this call has waited for nothing so far.
-                    tokio::task::yield_now().await;
-                    true
-                }
-                Some(end) => timeout_at(end, changed).await.is_err(),
-            };
-            if is_over {
-                return Err(self.nowhere(full));
-            }
-        }
-    }
-
-    /// Until when it waits for a place; `None` is for ever.
-    fn wait_end(&self, patience: Instant) -> Option<Instant> {
-        if self.options.wait_for_ready {
-            return self.deadline;
-        }
-        Some(self.deadline.map_or(patience, |at| at.min(patience)))
-    }
-
-    fn is_known_empty(&self) -> bool {
-        !self.options.wait_for_ready && self.shared().view.load().known_empty
-    }
-
-    fn nowhere(&self, full: bool) -> tonic::Status {
-        let why = if full {
-            "all streams of all instances are in use".to_owned()
-        } else {
-            self.shared().why_nothing()
-        };
-        if self.deadline.is_some_and(|at| Instant::now() >= at) {
-            return error::deadline_nowhere(self.proof, self.attempts.placed(), &why);
-        }
-        error::nowhere(self.proof, self.attempts.placed(), why)
-    }
-
     /// Time has passed: the server is told what is left of it.
-    fn say_remaining(&mut self) {
+    pub(super) fn say_remaining(&mut self) {
         if let Some(deadline) = self.deadline {
             let left = deadline.saturating_duration_since(Instant::now());
             let value = deadline::format(left);

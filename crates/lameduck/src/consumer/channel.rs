@@ -89,6 +89,19 @@ impl Channel {
         view.all.iter().map(|one| one.cell.in_flight()).sum()
     }
 
+    /// Calls that wait now, since the streams of all instances are in use, by all channels to this
+    /// service of the hub.
+    #[must_use]
+    pub fn waiting_for_stream(&self) -> u64 {
+        self.directory.shared.line.waiting()
+    }
+
+    /// Calls that have waited so, from the first on.
+    #[must_use]
+    pub fn waited_for_stream(&self) -> u64 {
+        self.directory.shared.line.joined()
+    }
+
     /// Resolves once an instance can be called.
     pub async fn ready(&self) {
         let shared = &self.directory.shared;

@@ -10,6 +10,7 @@ use lameduck_core::directory::{self as core, EndpointId, Input, Snapshot};
 use lameduck_core::endpoint::Input as EndpointInput;
 use lameduck_core::event::{Event, Tier};
 use lameduck_core::instance::Incarnation;
+use lameduck_core::limits::DIALS_WANTED_MAX;
 use lameduck_core::name::{Address, ServiceName};
 use lameduck_core::registry::{ErrorClass, Registry, RegistryError, Subscription, Update};
 use lameduck_registry::driver::drive;
@@ -17,8 +18,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::endpoint::Endpoint;
+use super::reach::Want;
 use crate::cell::budget::SharedBudget;
+use crate::cell::counter::Pace;
 use crate::cell::endpoint::{Spot, Spots, Withheld};
+use crate::cell::line::Line;
 use crate::cell::waiters::Waiters;
 use crate::effects::directory::{self as effects, InOrder, Performer};
 use crate::foreign::quietly_await;
@@ -53,6 +57,9 @@ pub(crate) type Message = effects::Message<Withheld>;
 pub(crate) struct Shared {
     pub(super) view: ArcSwap<View>,
     pub(super) waiters: Waiters,
+    /// Calls that wait for a stream.
+    pub(super) line: Line,
+    pub(super) full_told: Pace,
     pub(super) budget: SharedBudget,
     pub(super) spots: Spots,
     pub(super) service: Option<ServiceName>,
@@ -73,6 +80,8 @@ impl Shared {
         let shared = Arc::new(Self {
             view: ArcSwap::default(),
             waiters: Waiters::default(),
+            line: Line::default(),
+            full_told: Pace::default(),
             budget: SharedBudget::default(),
             spots: Spots::default(),
             service,
@@ -261,6 +270,59 @@ impl Edge {
 }
 
 impl Shared {
+    /// A call finds nothing to choose: what may be dialled again is, sooner than its pause says. True
+    /// where there is nothing to wait for: all have refused to be connected, and none is being dialled.
+    pub(super) fn want_instance(&self) -> bool {
+        let view = self.view.load();
+        let now = self.hub.clock().now();
+        let mut under_way = 0;
+        // From another one each time, since not all of thousands have their turn.
+        let first = usize::try_from(self.waiters.turn()).unwrap_or_default();
+        let count = view.all.len().max(1);
+        let (before, from) = view.all.split_at((first % count).min(view.all.len()));
+        for endpoint in from.iter().chain(before) {
+            match endpoint.want(now) {
+                Want::InVain => {}
+                Want::Wait => under_way += 1,
+                Want::Dial => {
+                    endpoint.input(EndpointInput::Wanted);
+                    under_way += 1;
+                }
+            }
+            if under_way >= DIALS_WANTED_MAX {
+                break;
+            }
+        }
+        under_way == 0 && !view.all.is_empty()
+    }
+
+    /// Whether any instance can be called now.
+    pub(super) fn has_usable(&self) -> bool {
+        self.view.load().spare.iter().any(|one| one.is_usable())
+    }
+
+    /// Why a call found no stream: how many there are, and whose bound that is.
+    pub(super) fn why_full(&self) -> String {
+        let view = self.view.load();
+        let among = if view.ready.is_empty() {
+            &view.spare
+        } else {
+            &view.ready
+        };
+        let Some(first) = among.first() else {
+            return self.why_nothing();
+        };
+        let bounds = first.why_full(self.hub.bounds());
+        let service = self.service.as_ref();
+        let service = service
+            .map(|name| format!("service {name}: "))
+            .unwrap_or_default();
+        format!(
+            "{service}all streams of all {} instances are in use: {bounds}",
+            among.len()
+        )
+    }
+
     /// Why a call found nothing to choose: the service, and what is known of it.
     pub(super) fn why_nothing(&self) -> String {
         let why = self.view.load().why_nothing();

@@ -12,21 +12,29 @@ use lameduck_core::event::{ClosingSource, Event};
 use lameduck_core::instance::Incarnation;
 use lameduck_core::machine::Ticket;
 use lameduck_core::name::Address;
+use lameduck_core::time::Timestamp;
 use lameduck_registry::driver::drive;
 use tokio::sync::mpsc::{
     UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel,
 };
 use tokio::sync::watch as watch_channel;
 
-use super::connection::{Connection, DialConfig, Slot};
+use super::connection::{Connection, DialConfig, Slot, State};
 use super::directory::{Message, Shared};
 use super::link::Link;
-use super::names;
-use super::reach::Reach;
+use super::names::{self, DialFailed};
+use super::reach::{Outcome, Reach, Want};
 use super::watch::{self, WatchHandle};
+use crate::cell::counter::Number;
 use crate::cell::endpoint::{Spot, Withheld};
 use crate::effects;
 use crate::effects::statement::Hearers;
+use crate::hub::Bounds;
+
+/// The id of a connection's first stream, which is the health Watch's where it is asked.
+const FIRST_STREAM: u32 = 1;
+/// After so many connections that ended with their Watch, the next one does without.
+const WATCHES_SPENT: u32 = 2;
 
 /// What calls see of an endpoint.
 #[derive(Debug)]
@@ -39,6 +47,10 @@ pub(crate) struct Endpoint {
     /// Those that take calls.
     links: ArcSwap<Vec<Arc<Link>>>,
     reach: Reach,
+    /// Connections one after the other whose only stream was the health Watch.
+    spent: Number,
+    /// How many calls one connection takes, where its peer ends them by number; 0 where it does not.
+    takes: Number,
     /// Whether it counts as closing, so that its Watches look for a Resume.
     closing: watch_channel::Sender<bool>,
     inbox: UnboundedSender<Input>,
@@ -54,7 +66,7 @@ impl Endpoint {
     ) -> Arc<Self> {
         let (endpoint, inputs) = Self::without_task(directory, id, address, incarnation);
         let hub = &endpoint.directory.hub;
-        let machine = Machine::new(hub.seed());
+        let machine = Machine::new(hub.seed()).with_connections_max(hub.bounds().connections);
         let clock = hub.clock();
         let mut effects = Effects::new(Arc::clone(&endpoint), endpoint.inbox.downgrade());
         tokio::spawn(async move {
@@ -80,6 +92,8 @@ impl Endpoint {
             directory,
             links: ArcSwap::default(),
             reach: Reach::default(),
+            spent: Number::default(),
+            takes: Number::default(),
             closing: watch_channel::Sender::new(false),
             inbox,
         });
@@ -150,18 +164,82 @@ impl Endpoint {
         **self.incarnation.load()
     }
 
+    /// What a call that finds nothing to choose can hope for here.
+    pub(super) fn want(&self, now: Timestamp) -> Want {
+        self.reach.want(now)
+    }
+
+    /// How many streams its connections have, and whose bounds those are.
+    pub(super) fn why_full(&self, ours: Bounds) -> String {
+        let links = self.links.load();
+        let states = links.iter().map(|link| link.connection.state());
+        let limits: Vec<u32> = states.map(|state| state.limit).collect();
+        let streams: u64 = limits.iter().map(|limit| u64::from(*limit)).sum();
+        let count = limits.len();
+        let streams_by = match limits.iter().min() {
+            Some(least) if *least < ours.streams => "the server's MAX_CONCURRENT_STREAMS",
+            _ => "HubBuilder::streams_per_connection",
+        };
+        let connections_by = if count >= ours.connections {
+            "no more by HubBuilder::connections_per_endpoint"
+        } else {
+            "another one is being made"
+        };
+        format!(
+            "{} has {streams} on {count} connections (bounded by {streams_by}; {connections_by})",
+            self.address
+        )
+    }
+
     /// Why it was not reached last, if it was not.
     pub(super) fn failure(&self) -> Option<Arc<str>> {
         self.reach.failure()
     }
 
-    fn not_reached(&self, why: String) {
+    /// Dials, once it is its turn.
+    async fn dial(&self) -> Result<Connection, DialFailed> {
+        let hub = &self.directory.hub;
+        let mut config = DialConfig::new(self.directory.authority(&self.address));
+        config.streams_max = hub.bounds().streams;
+        let takes = self.takes.now();
+        config.calls_at_first = (takes > 0).then_some(takes);
+        let turn = hub.descriptors().turn(self.directory.has_usable()).await;
+        config.descriptors_kept = turn.kept();
+        let dialled = names::dial(hub.lookup(), &self.address, &config).await;
+        if dialled.is_ok() {
+            hub.descriptors().sufficed(hub);
+        }
+        dialled
+    }
+
+    /// A peer that ends each connection after one stream has nothing left for calls where the health
+    /// Watch was that stream.
+    fn note_spent(&self, state: &State) {
+        let last = state.going_away.map(|said| said.last_stream);
+        if last == Some(FIRST_STREAM) && !state.served {
+            self.spent.add();
+        } else {
+            self.spent.set(0);
+        }
+    }
+
+    fn not_reached(&self, failed: DialFailed) {
+        let DialFailed {
+            why,
+            refused,
+            starved,
+        } = failed;
         let (directory, incarnation) = (&self.directory, self.incarnation());
+        let now = directory.hub.clock().now();
+        if starved {
+            directory.hub.descriptors().ran_short(&directory.hub, &why);
+        }
         let closing = directory.hub.is_closing(&directory.registry, incarnation);
-        if self
-            .reach
-            .failed(directory.hub.clock().now(), &why, closing)
-        {
+        let expected = closing || starved || self.is_usable();
+        let told = self.reach.failed(now, &why, Outcome { expected, refused });
+        // Calls that wait may have nothing to wait for any more.
+        directory.waiters.wake_all();
+        if told {
             directory.hub.emit(&Event::Unreachable {
                 service: directory.service.clone(),
                 address: self.address.clone(),
@@ -237,7 +315,7 @@ impl Effects {
     fn follow(&self, ticket: Ticket, connection: &Connection) {
         let (inbox, connection) = (self.inbox.clone(), connection.clone());
         let endpoint = Arc::clone(&self.endpoint);
-        let ended = connection.ended();
+        let (served, ended) = (connection.served(), connection.ended_after());
         let send = move |input| {
             if let Some(inbox) = inbox.upgrade() {
                 // As above.
@@ -246,11 +324,26 @@ impl Effects {
         };
         tokio::spawn(async move {
             let state = connection.unusable().await;
+            endpoint
+                .takes
+                .set(connection.calls_until_goaway().unwrap_or_default());
             drop(connection);
+            endpoint.note_spent(&state);
+            if state.served {
+                send(Input::Served(ticket));
+            }
             if state.going_away.is_some() || !(state.ended || state.closed) {
                 send(Input::GoAway(ticket));
             }
-            let end = ended.await;
+            // What is still open may be answered yet.
+            if !state.served && served.await {
+                send(Input::Served(ticket));
+            }
+            let (end, takes) = ended.await;
+            if let Some(takes) = takes {
+                // A GOAWAY in two steps names the last call only in the second.
+                endpoint.takes.set(takes);
+            }
             endpoint.directory.hub.emit(&Event::Disconnected {
                 address: endpoint.address.clone(),
                 reason: end.to_string(),
@@ -313,10 +406,9 @@ impl effects::endpoint::Edge for Effects {
     fn dial(&mut self, ticket: Ticket) {
         let (inbox, dialled) = (self.inbox.clone(), Arc::clone(&self.dialled));
         let endpoint = Arc::clone(&self.endpoint);
+        self.endpoint.reach.begins();
         tokio::spawn(async move {
-            let config = DialConfig::new(endpoint.directory.authority(&endpoint.address));
-            let lookup = endpoint.directory.hub.lookup();
-            let input = match names::dial(lookup, &endpoint.address, &config).await {
+            let input = match endpoint.dial().await {
                 Ok(connection) => {
                     endpoint.reached();
                     lock(&dialled).insert(ticket, connection);
@@ -346,7 +438,7 @@ impl effects::endpoint::Edge for Effects {
     }
 
     fn asks_health(&self) -> bool {
-        self.endpoint.directory.hub.asks_health()
+        self.endpoint.directory.hub.asks_health() && self.endpoint.spent.now() < WATCHES_SPENT
     }
 
     fn watch(&mut self, ticket: Ticket) {

@@ -118,7 +118,7 @@ impl Service<Request<tonic::body::Body>> for OnLink {
                 return Err(CallError::closed().into_status());
             };
             let body = Outgoing::take(body, REPLAY_BYTES_MAX);
-            match link.place(slot, &head, body).await {
+            match link.place(slot.for_health(), &head, body).await {
                 Ok(response) => Ok(response),
                 Err(Unanswered::Failed(failure)) => Err(failure.error.into_status()),
                 Err(Unanswered::Refused) => Err(tonic::Status::unavailable("refused")),

@@ -14,6 +14,7 @@ pub mod workbench;
 mod body;
 mod call;
 mod channel;
+mod descriptors;
 mod directory;
 mod endpoint;
 mod error;
@@ -24,6 +25,7 @@ mod link;
 mod names;
 mod pick;
 mod reach;
+mod wait;
 mod watch;
 
 pub use channel::{Channel, ChannelBuilder, Policy};
@@ -31,5 +33,6 @@ pub use error::CallFailed;
 pub use leaving::Leaving;
 pub use names::{Found, Lookup};
 
+pub(crate) use descriptors::Descriptors;
 pub(crate) use directory::{Directory, Message, Subject};
 pub(crate) use names::system as system_lookup;

@@ -5,14 +5,17 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
-use lameduck_core::limits::LOOKUP_INTERVAL;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use lameduck_core::limits::{DIAL_ADDRESSES_MAX, DIAL_STAGGER, LOOKUP_INTERVAL};
 use lameduck_core::name::{Address, Host};
 use tokio::time::timeout;
 
-use super::connection::{Connection, DialConfig};
+use super::connection::{Connection, DialConfig, DialError, DialFailure};
+use super::descriptors::is_starved;
 use crate::foreign::quietly_await;
 
-/// Looks up the addresses of a host name and a port; the first that answers is used.
+/// Looks up the addresses of a host name and a port; all are tried, and the first that answers is used.
 pub type Lookup = Arc<dyn Fn(String, u16) -> Found + Send + Sync>;
 
 /// What a [`Lookup`] resolves with.
@@ -28,18 +31,48 @@ pub(crate) fn system() -> Lookup {
     })
 }
 
+/// A dial of an endpoint that failed.
+#[derive(Debug)]
+pub(super) struct DialFailed {
+    /// What happened, in words.
+    pub(super) why: String,
+    /// Nothing listens there, at any of its addresses.
+    pub(super) refused: bool,
+    /// The process has no descriptor for it.
+    pub(super) starved: bool,
+}
+
+impl From<String> for DialFailed {
+    fn from(why: String) -> Self {
+        Self {
+            why,
+            refused: false,
+            starved: false,
+        }
+    }
+}
+
+impl From<DialError> for DialFailed {
+    fn from(error: DialError) -> Self {
+        Self {
+            why: error.to_string(),
+            refused: error.failure == DialFailure::Refused,
+            starved: error.failure == DialFailure::NoDescriptor,
+        }
+    }
+}
+
 /// Connects to the first of the host's addresses that answers.
 pub(super) async fn dial(
     lookup: &Lookup,
     address: &Address,
     config: &DialConfig,
-) -> Result<Connection, String> {
+) -> Result<Connection, DialFailed> {
     let name = match address.host() {
         Host::Name(name) => name,
         Host::Ip(ip) => {
             let socket = (*ip, address.port()).into();
-            let dialled = Connection::dial(socket, config).await;
-            return dialled.map_err(|error| error.to_string());
+            return Ok(Connection::dial(socket, config).await?);
         }
     };
     // The system's resolver waits far longer for a name server that is away than a dial may take.
@@ -51,15 +84,53 @@ pub(super) async fn dial(
                 config.deadline
             )
         })?
-        .map_err(|error| format!("{name} cannot be looked up: {error}"))?;
-    let mut why = format!("{name} has no address");
-    for socket in found {
-        match Connection::dial(socket, config).await {
-            Ok(connection) => return Ok(connection),
-            Err(error) => why = error.to_string(),
+        .map_err(|error| DialFailed {
+            why: format!("{name} cannot be looked up: {error}"),
+            refused: false,
+            starved: is_starved(&error),
+        })?;
+    let none = || DialFailed::from(format!("{name} has no address"));
+    dial_each(found, config)
+        .await
+        .map_err(|why| why.unwrap_or_else(none))
+}
+
+/// Dials one address after the other, the next one as soon as the last has failed, or beside those that
+/// have not answered for [`DIAL_STAGGER`]; an address that drops packets costs no more than that. The
+/// first that answers is used, and the others are given up. Without one: why the last failed.
+async fn dial_each(
+    found: Vec<SocketAddr>,
+    config: &DialConfig,
+) -> Result<Connection, Option<DialFailed>> {
+    let mut found = found.into_iter().take(DIAL_ADDRESSES_MAX);
+    let mut dials = FuturesUnordered::new();
+    let mut failed: Option<DialFailed> = None;
+    loop {
+        let next = found.next();
+        let is_last = next.is_none();
+        dials.extend(next.map(|socket| Connection::dial(socket, config)));
+        let outcome = if is_last {
+            dials.next().await
+        } else {
+            match timeout(DIAL_STAGGER, dials.next()).await {
+                Ok(outcome) => outcome,
+                Err(_) => continue,
+            }
+        };
+        match outcome {
+            None if is_last => return Err(failed),
+            None => {}
+            Some(Ok(connection)) => return Ok(connection),
+            Some(Err(error)) => {
+                let last = DialFailed::from(error);
+                let all_refused = failed.as_ref().is_none_or(|one| one.refused);
+                failed = Some(DialFailed {
+                    refused: last.refused && all_refused,
+                    ..last
+                });
+            }
         }
     }
-    Err(why)
 }
 
 /// Asks the resolver, which may be the program's own code: one that panics has not found the name.

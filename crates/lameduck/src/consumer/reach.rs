@@ -1,4 +1,5 @@
-//! Whether an endpoint can be reached: said once when it cannot, and once when that is over.
+//! Whether an endpoint can be reached: said once when it cannot, and once when that is over. And whether a
+//! call that finds nothing else has something to hope for here.
 //!
 //! An endpoint that is known to be closing may refuse: that is no outage, and is not said.
 
@@ -6,11 +7,40 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lameduck_core::limits::DIAL_WANTED_AFTER;
 use lameduck_core::time::Timestamp;
+
+/// What a call that finds nothing to choose can hope for from an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    /// Nothing: its last dial was refused just now.
+    InVain,
+    /// Something is under way, or unknown.
+    Wait,
+    /// Another dial, which is due: its machine is to be told.
+    Dial,
+}
+
+/// A dial that failed, as its endpoint sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// It is no outage: the instance is known to be closing, or another connection to it is up, or
+    /// nobody dialled it for want of descriptors.
+    pub(super) expected: bool,
+    /// Nothing listens there.
+    pub(super) refused: bool,
+}
 
 /// How the dials of one endpoint went. A lock, since each dial has a task; never held across an await.
 #[derive(Debug, Default)]
-pub(super) struct Reach(Mutex<State>);
+pub(super) struct Reach(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    state: State,
+    /// When a call wanted it last, where no dial had failed.
+    wanted: Option<Timestamp>,
+}
 
 #[derive(Debug, Default)]
 enum State {
@@ -28,20 +58,26 @@ struct Failure {
     why: Arc<str>,
     since: Timestamp,
     said: bool,
+    refused: bool,
+    /// When the last dial ended.
+    at: Timestamp,
+    /// Whether another one is under way, or is going to be made.
+    again: bool,
 }
 
 impl Reach {
     /// Why the last dial failed, if it did.
     pub(super) fn failure(&self) -> Option<Arc<str>> {
-        match &*self.lock() {
+        match &self.lock().state {
             State::Failing(failure) => Some(Arc::clone(&failure.why)),
             State::Fine | State::Over => None,
         }
     }
 
     /// A dial failed. True where that is to be said: it is an outage, and was not said before.
-    pub(super) fn failed(&self, now: Timestamp, why: &str, expected: bool) -> bool {
-        let mut state = self.lock();
+    pub(super) fn failed(&self, now: Timestamp, why: &str, outcome: Outcome) -> bool {
+        let Outcome { expected, refused } = outcome;
+        let state = &mut self.lock().state;
         let (since, said) = match &*state {
             State::Fine => (now, false),
             State::Failing(failure) => (failure.since, failure.said),
@@ -51,25 +87,58 @@ impl Reach {
             why: why.into(),
             since,
             said: said || !expected,
+            refused,
+            at: now,
+            again: false,
         });
         !said && !expected
     }
 
     /// A dial succeeded. How long none had, where that was said.
     pub(super) fn reached(&self, now: Timestamp) -> Option<Duration> {
-        let mut state = self.lock();
-        match &*state {
+        let state = &mut self.lock().state;
+        match state {
             State::Over => None,
-            State::Fine | State::Failing(_) => outage(now, mem::take(&mut *state)),
+            State::Fine | State::Failing(_) => outage(now, mem::take(state)),
         }
     }
 
     /// Nobody dials any more, and what still comes does not count. As [`reached`](Self::reached).
     pub(super) fn over(&self, now: Timestamp) -> Option<Duration> {
-        outage(now, mem::replace(&mut *self.lock(), State::Over))
+        outage(now, mem::replace(&mut self.lock().state, State::Over))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// Another dial begins.
+    pub(super) fn begins(&self) {
+        if let State::Failing(failure) = &mut self.lock().state {
+            failure.again = true;
+        }
+    }
+
+    /// A call finds nothing to choose. Each dial is asked for by one of those who want it.
+    pub(super) fn want(&self, now: Timestamp) -> Want {
+        let inner = &mut *self.lock();
+        match &mut inner.state {
+            State::Over => Want::InVain,
+            State::Fine => {
+                let due = |at: Timestamp| at + DIAL_WANTED_AFTER <= now;
+                if inner.wanted.is_some_and(|at| !due(at)) {
+                    return Want::Wait;
+                }
+                inner.wanted = Some(now);
+                Want::Dial
+            }
+            State::Failing(failure) if failure.again => Want::Wait,
+            State::Failing(failure) if failure.at + DIAL_WANTED_AFTER <= now => {
+                failure.again = true;
+                Want::Dial
+            }
+            State::Failing(failure) if failure.refused => Want::InVain,
+            State::Failing(_) => Want::Wait,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         // Every step leaves it whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,6 +157,40 @@ mod tests {
 
     const WHY: &str = "connection refused";
 
+    const SILENT: Outcome = Outcome {
+        expected: false,
+        refused: false,
+    };
+    const EXPECTED: Outcome = Outcome {
+        expected: true,
+        ..SILENT
+    };
+    const REFUSED: Outcome = Outcome {
+        refused: true,
+        ..SILENT
+    };
+
+    #[test]
+    fn r21_a_call_hopes_for_nothing_right_after_a_refusal_and_for_the_next_dial_after_that() {
+        let reach = Reach::default();
+        assert_eq!(reach.want(at(0)), Want::Dial, "a pause may be ended");
+        assert_eq!(reach.want(at(1)), Want::Wait);
+        reach.failed(at(1), WHY, REFUSED);
+        assert_eq!(reach.want(at(2)), Want::InVain);
+        reach.begins();
+        assert_eq!(reach.want(at(3)), Want::Wait, "it is dialled by itself");
+        reach.failed(at(4), WHY, REFUSED);
+        let due = at(4) + DIAL_WANTED_AFTER;
+        assert_eq!(reach.want(due), Want::Dial);
+        assert_eq!(reach.want(due), Want::Wait, "another call asked for it");
+        reach.failed(due, WHY, SILENT);
+        assert_eq!(reach.want(due), Want::Wait, "silence is no refusal");
+        reach.reached(due);
+        assert_eq!(reach.want(due), Want::Dial);
+        reach.over(due);
+        assert_eq!(reach.want(due), Want::InVain, "nobody dials it any more");
+    }
+
     fn at(milliseconds: u64) -> Timestamp {
         Timestamp::from_millis(milliseconds)
     }
@@ -96,23 +199,23 @@ mod tests {
     fn an_outage_is_said_once_and_so_is_its_end() {
         let reach = Reach::default();
         assert_eq!(reach.reached(at(0)), None);
-        assert!(reach.failed(at(1), WHY, false));
-        assert!(!reach.failed(at(2), WHY, false));
+        assert!(reach.failed(at(1), WHY, SILENT));
+        assert!(!reach.failed(at(2), WHY, SILENT));
         assert_eq!(reach.failure().as_deref(), Some(WHY));
         assert_eq!(reach.reached(at(11)), Some(Duration::from_millis(10)));
         assert_eq!(reach.reached(at(12)), None);
         assert_eq!(reach.failure(), None);
-        assert!(reach.failed(at(13), WHY, false), "the next one");
+        assert!(reach.failed(at(13), WHY, SILENT), "the next one");
     }
 
     #[test]
     fn what_is_expected_is_said_only_where_it_lasts_longer_than_that() {
         let reach = Reach::default();
-        assert!(!reach.failed(at(1), WHY, true));
+        assert!(!reach.failed(at(1), WHY, EXPECTED));
         assert_eq!(reach.reached(at(2)), None);
-        assert!(!reach.failed(at(3), WHY, true));
-        assert!(reach.failed(at(4), WHY, false));
-        assert!(!reach.failed(at(5), WHY, true));
+        assert!(!reach.failed(at(3), WHY, EXPECTED));
+        assert!(reach.failed(at(4), WHY, SILENT));
+        assert!(!reach.failed(at(5), WHY, EXPECTED));
         assert_eq!(reach.over(at(6)), Some(Duration::from_millis(3)));
     }
 
@@ -120,7 +223,7 @@ mod tests {
     fn a_dial_that_ends_after_all_is_over_says_nothing() {
         let reach = Reach::default();
         assert_eq!(reach.over(at(1)), None);
-        assert!(!reach.failed(at(2), WHY, false));
+        assert!(!reach.failed(at(2), WHY, SILENT));
         assert_eq!(reach.reached(at(3)), None);
         assert_eq!(reach.over(at(4)), None);
     }

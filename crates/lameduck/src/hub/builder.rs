@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use lameduck_core::limits::{CLIENT_STREAMS_MAX, CONNECTIONS_PER_ENDPOINT_MAX};
 use lameduck_core::registry::Schemes;
 use lameduck_registry::driver::Clock;
 
 use super::{Hub, HubHandle};
 use crate::cell::counter::Counter;
-use crate::consumer::Lookup;
+use crate::consumer::{Descriptors, Lookup};
 use crate::observe::{Events, Observer};
 
 /// Makes a [`Hub`] that differs from the usual one.
@@ -18,6 +19,25 @@ pub struct HubBuilder {
     pub(super) observers: Vec<Observer>,
     pub(super) asks_health: bool,
     pub(super) lookup: Lookup,
+    pub(super) bounds: Bounds,
+}
+
+/// How much there may be to one instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// Streams on one connection.
+    pub(crate) streams: u32,
+    /// Connections.
+    pub(crate) connections: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            streams: CLIENT_STREAMS_MAX,
+            connections: CONNECTIONS_PER_ENDPOINT_MAX,
+        }
+    }
 }
 
 impl HubBuilder {
@@ -49,6 +69,23 @@ impl HubBuilder {
         self
     }
 
+    /// Calls at once on one connection, the health Watch among them: as many as the server allows, and at
+    /// most this many, at least one.
+    /// [`CLIENT_STREAMS_MAX`](lameduck_core::limits::CLIENT_STREAMS_MAX) unless said.
+    pub fn streams_per_connection(mut self, max: u32) -> Self {
+        self.bounds.streams = max.max(1);
+        self
+    }
+
+    /// Connections to one instance, at least one: a further one is made where the streams of all others
+    /// are in use.
+    /// [`CONNECTIONS_PER_ENDPOINT_MAX`](lameduck_core::limits::CONNECTIONS_PER_ENDPOINT_MAX) unless
+    /// said. Calls beyond the streams of all connections wait for one, in the order in which they came.
+    pub fn connections_per_endpoint(mut self, max: usize) -> Self {
+        self.bounds.connections = max.max(1);
+        self
+    }
+
     /// The hub.
     #[must_use]
     pub fn build(self) -> Hub {
@@ -59,6 +96,8 @@ impl HubBuilder {
             clock: Clock::start(),
             asks_health: self.asks_health,
             lookup: self.lookup,
+            bounds: self.bounds,
+            descriptors: Descriptors::default(),
             ignored_marks: Counter::default(),
             state: Mutex::default(),
         };

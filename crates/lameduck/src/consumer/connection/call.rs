@@ -50,7 +50,17 @@ impl Connection {
             return Err(Failure::handed_back(CallError::closed(), body));
         };
         let request = request(head, &self.inner.authority);
-        match handle.send_request(request, body.is_empty()) {
+        let open = || handle.send_request(request, body.is_empty());
+        let opened = if slot.is_health {
+            slot.link.open_health(|| {
+                let opened = open();
+                let id = opened.as_ref().ok().map(|(answer, _)| answer.stream_id());
+                (opened, id.map(|id| id.as_u32()))
+            })
+        } else {
+            open()
+        };
+        match opened {
             Ok((response, stream)) => Ok(Sent {
                 response,
                 pump: send_body(stream, body),
@@ -75,6 +85,7 @@ impl Sent {
     async fn answer(mut self) -> Result<Response<Body>, Failure> {
         match (&mut self.response).await {
             Ok(response) => {
+                self.slot.settle();
                 let open = |recv| Open::new(recv, self.pump, self.slot);
                 Ok(response.map(|recv| Body::new(open(recv))))
             }

@@ -14,12 +14,13 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::uri::Authority;
 use lameduck_core::limits;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::io::Watched;
 use super::{Connection, End, Inner};
 use crate::cell::link::Link;
+use crate::consumer::descriptors::{is_among_last, is_starved};
 
 /// How to dial.
 #[derive(Clone, Debug)]
@@ -31,9 +32,15 @@ pub struct DialConfig {
     pub deadline: Duration,
     /// Streams that this side opens at most, whatever the peer allows.
     pub streams_max: u32,
+    /// Calls that it opens before as many were answered; `None` is no such bound. For a peer whose last
+    /// connection ended after so many requests: what came after them was sent in vain.
+    pub calls_at_first: Option<u32>,
     /// How long sent bytes may stay unacknowledged by the peer's kernel before the connection ends
     /// (TCP_USER_TIMEOUT, where the system has it). `None`: the system's default, minutes.
     pub unacknowledged_max: Option<Duration>,
+    /// Descriptors that are left to the rest of the process: where the new socket is one of the last so
+    /// many that the process may have, the dial is given up ([`DialFailure::NoDescriptor`]).
+    pub descriptors_kept: u64,
 }
 
 impl DialConfig {
@@ -44,7 +51,9 @@ impl DialConfig {
             authority,
             deadline: limits::DIAL_MAX,
             streams_max: limits::CLIENT_STREAMS_MAX,
+            calls_at_first: None,
             unacknowledged_max: Some(limits::TCP_UNACKNOWLEDGED_MAX),
+            descriptors_kept: 0,
         }
     }
 }
@@ -61,7 +70,11 @@ pub enum DialFailure {
     Silent,
     /// Connected, and ended before the peer's SETTINGS: reset, closed, or not HTTP/2.
     Ended(End),
-    /// Any other failure to connect: no route, no descriptors, …
+    /// Connected, and the peer answers like a TLS server.
+    Tls,
+    /// No descriptor is left, or none that this dial may take.
+    NoDescriptor,
+    /// Any other failure to connect: no route, …
     Failed(io::ErrorKind),
 }
 
@@ -88,10 +101,23 @@ impl fmt::Display for DialError {
             DialFailure::Ended(End::Protocol(_)) => {
                 write!(f, "{address} does not speak HTTP/2 in clear text")
             }
+            DialFailure::Ended(End::PeerClosed) => write!(
+                f,
+                "{address} ended the new connection at once ({}): does it expect TLS, or another protocol than HTTP/2?",
+                End::PeerClosed
+            ),
             DialFailure::Ended(end) => {
                 write!(f, "{address} ended the new connection at once ({end})")
             }
-            DialFailure::Failed(kind) => write!(f, "cannot connect to {address}: {kind}"),
+            DialFailure::Tls => write!(
+                f,
+                "{address} speaks TLS, and is called in clear text: dial a port without TLS"
+            ),
+            // The kind of an error that has none of its own says nothing ("uncategorized error").
+            DialFailure::NoDescriptor | DialFailure::Failed(_) => match &self.source {
+                Some(error) => write!(f, "cannot connect to {address}: {error}"),
+                None => write!(f, "cannot connect to {address}"),
+            },
         }
     }
 }
@@ -126,7 +152,7 @@ impl Connection {
             connected = true;
             handshake(socket, address, config)
                 .await
-                .map_err(|end| failed(DialFailure::Ended(end), None))
+                .map_err(|failure| failed(failure, None))
         });
         match dialled.await {
             Ok(outcome) => outcome,
@@ -137,7 +163,17 @@ impl Connection {
 }
 
 async fn connect(address: SocketAddr, config: &DialConfig) -> io::Result<TcpStream> {
-    let socket = TcpStream::connect(address).await?;
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    if is_among_last(&socket, config.descriptors_kept) {
+        let kept = config.descriptors_kept;
+        let why = format!("the last {kept} descriptors of the process are left to others");
+        return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
+    }
+    let socket = socket.connect(address).await?;
     // Without it small writes wait for the peer's delayed acknowledgement: 40 ms a wave of calls.
     socket.set_nodelay(true)?;
     bound_unacknowledged(&socket, config.unacknowledged_max)?;
@@ -158,6 +194,8 @@ fn classify(error: &io::Error) -> DialFailure {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => DialFailure::Refused,
         io::ErrorKind::TimedOut => DialFailure::NoConnection,
+        io::ErrorKind::QuotaExceeded => DialFailure::NoDescriptor,
+        _ if is_starved(error) => DialFailure::NoDescriptor,
         kind => DialFailure::Failed(kind),
     }
 }
@@ -166,15 +204,16 @@ async fn handshake(
     socket: TcpStream,
     address: SocketAddr,
     config: &DialConfig,
-) -> Result<Connection, End> {
-    let lost = |error: io::Error| End::Lost(error.kind());
+) -> Result<Connection, DialFailure> {
+    let lost = |error: io::Error| DialFailure::Ended(End::Lost(error.kind()));
     let local = socket.local_addr().map_err(lost)?;
-    let link = Arc::new(Link::new(config.streams_max));
+    let link = Link::new(config.streams_max).with_allowance(config.calls_at_first);
+    let link = Arc::new(link);
     let watched = Watched::new(socket, Arc::clone(&link));
     let (send, connection) = builder()
         .handshake::<_, Bytes>(watched)
         .await
-        .map_err(|error| end_of(&error, &link))?;
+        .map_err(|error| DialFailure::Ended(end_of(&error, &link)))?;
     let task = tokio::spawn(run(connection, Arc::clone(&link))).abort_handle();
     let connection = Connection {
         inner: Arc::new(Inner {
@@ -191,7 +230,12 @@ async fn handshake(
     link.until(|state| (state.settings > 0 || state.ended).then_some(()))
         .await;
     if link.state().settings == 0 {
-        return Err(link.ended().await);
+        let end = link.ended().await;
+        return Err(if link.speaks_tls() {
+            DialFailure::Tls
+        } else {
+            DialFailure::Ended(end)
+        });
     }
     Ok(unfinished.made())
 }

@@ -120,6 +120,12 @@ impl CallError {
         matches!(self.cause, Cause::Request | Cause::RequestBody)
     }
 
+    /// Whether the connection's end left the call out, provably unprocessed.
+    #[must_use]
+    pub fn is_left_out(&self) -> bool {
+        self.proof != Proof::Unknown && matches!(self.cause, Cause::GoneAway(_))
+    }
+
     /// The code that callers see, by gRPC's table of HTTP/2 error codes ("gRPC over HTTP/2",
     /// Errors). A lost connection is UNAVAILABLE; the proof is not in the code.
     #[must_use]

@@ -14,6 +14,9 @@ use crate::frames::{Parser, Seen};
 /// `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n`
 const PREFACE_BYTES: usize = 24;
 
+/// Content type `alert`, major version 3.
+const TLS_ALERT: &[u8] = &[21, 3];
+
 /// Passes bytes through and tells the [`Link`] what their frames say.
 #[derive(Debug)]
 pub(super) struct Watched<T> {
@@ -37,10 +40,15 @@ impl<T> Watched<T> {
         if bytes.is_empty() {
             return self.link.note_read_end();
         }
+        // The head of a TLS alert (RFC 8446, 5.1): its server takes our preface for a broken hello. As
+        // HTTP/2 it would be a frame of 1.3 MB, and no server begins with one.
+        if self.link.state().bytes == 0 && bytes.starts_with(TLS_ALERT) {
+            self.link.note_tls();
+        }
         self.link.note_read(bytes.len());
         let link = &self.link;
         self.incoming.feed(bytes, |seen| match seen {
-            Seen::Headers { .. } => {}
+            Seen::Headers { stream } => link.note_head(stream),
             Seen::Reset => link.note_reset(),
             Seen::Settings(settings) => link.note_settings(settings.max_streams),
             Seen::GoAway { last_stream, code } => link.note_goaway(GoAway { last_stream, code }),

@@ -85,6 +85,11 @@ pub struct State {
     pub resets: u32,
     /// Bytes read.
     pub bytes: u64,
+    /// The peer has answered a call here, whatever it said. Health streams do not count.
+    pub served: bool,
+    /// This side opens no more until calls that are open are answered: the peer's last connection took
+    /// only so many.
+    pub held: bool,
 }
 
 impl fmt::Display for GoAway {
@@ -119,7 +124,7 @@ impl State {
     /// Whether a new stream may be opened now.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.is_usable() && self.streams < self.limit
+        self.is_usable() && self.streams < self.limit && !self.held
     }
 }
 
@@ -144,6 +149,8 @@ struct Inner {
 #[derive(Debug)]
 pub struct Slot {
     link: Arc<Link>,
+    is_health: bool,
+    settled: bool,
 }
 
 impl Connection {
@@ -168,6 +175,8 @@ impl Connection {
         let link = &self.inner.link;
         link.take().then(|| Slot {
             link: Arc::clone(link),
+            is_health: false,
+            settled: false,
         })
     }
 
@@ -215,6 +224,28 @@ impl Connection {
             .await
     }
 
+    /// Resolves with true once the peer has answered a call, with false where it has ended and never
+    /// will. Holds no handle, like [`Connection::ended`].
+    pub(super) fn served(&self) -> impl Future<Output = bool> + Send + use<> {
+        let link = Arc::clone(&self.inner.link);
+        async move {
+            link.until(|state| (state.served || state.ended).then_some(state.served))
+                .await
+        }
+    }
+
+    /// How many calls its peer took before its GOAWAY, where that left out others; the allowance that
+    /// it was made with, where that was not used up. `None`: as many as there were.
+    pub(super) fn calls_until_goaway(&self) -> Option<u32> {
+        self.inner.link.calls_until_goaway()
+    }
+
+    /// As [`Connection::ended`], and what [`Connection::calls_until_goaway`] is then.
+    pub(super) fn ended_after(&self) -> impl Future<Output = (End, Option<u32>)> + Send + use<> {
+        let link = Arc::clone(&self.inner.link);
+        async move { (link.ended().await, link.calls_until_goaway()) }
+    }
+
     /// Resolves when a slot is free, or none will ever be: true where it is worth to try
     /// [`Connection::reserve`] (another caller may be faster).
     pub async fn room(&self) -> bool {
@@ -242,6 +273,23 @@ impl Connection {
     }
 }
 
+impl Slot {
+    /// For a stream that asks for the peer's health, and is no call.
+    pub(super) fn for_health(mut self) -> Self {
+        self.is_health = true;
+        self.settled = true;
+        self.link.not_admitted();
+        self
+    }
+
+    /// The call is answered, or over.
+    fn settle(&mut self) {
+        if !std::mem::replace(&mut self.settled, true) {
+            self.link.settle();
+        }
+    }
+}
+
 impl Inner {
     fn close(&self) {
         // h2 ends a connection that has neither streams nor handles, once its task looks again.
@@ -258,6 +306,7 @@ impl Drop for Inner {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        self.settle();
         self.link.give_back();
     }
 }

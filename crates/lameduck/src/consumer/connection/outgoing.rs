@@ -83,6 +83,12 @@ impl Outgoing {
         }
     }
 
+    /// Whether it can be sent more than once.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        matches!(self, Self::Whole { .. })
+    }
+
     /// Whether the request ends with its head.
     pub(super) fn is_empty(&self) -> bool {
         match self {

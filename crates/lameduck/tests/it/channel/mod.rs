@@ -1,5 +1,6 @@
 //! The channel, against servers that behave as a test says.
 
+mod ageing;
 mod calls;
 mod foreign;
 mod late;
@@ -13,6 +14,7 @@ mod node;
 mod partition;
 mod rolls;
 mod streams;
+mod waiting;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -22,7 +24,7 @@ use lameduck::core::event::Event;
 use lameduck::core::instance::{Incarnation, Instance, Life, State};
 use lameduck::core::name::ServiceName;
 use lameduck::core::registry::{Entry, EntryId, Registry};
-use lameduck::{Channel, ChannelBuilder, Hub};
+use lameduck::{Channel, ChannelBuilder, Hub, HubBuilder};
 use lameduck_registry::memory::Memory;
 use tokio::time::timeout;
 
@@ -71,9 +73,13 @@ struct Log(Arc<Mutex<Vec<Event>>>);
 
 impl Log {
     fn hub(&self) -> Hub {
+        self.builder().build()
+    }
+
+    fn builder(&self) -> HubBuilder {
         let events = Arc::clone(&self.0);
         let observer = move |event: &Event| events.lock().expect("no panic").push(event.clone());
-        Hub::builder().on_event(Arc::new(observer)).build()
+        Hub::builder().on_event(Arc::new(observer))
     }
 
     fn count(&self, is: impl Fn(&Event) -> bool) -> usize {

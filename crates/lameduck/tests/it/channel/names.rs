@@ -3,10 +3,11 @@
 use std::io;
 
 use lameduck::consumer::Lookup;
-use lameduck::core::limits::LOOKUP_INTERVAL;
+use lameduck::core::limits::{DIAL_MAX, DIAL_STAGGER, LOOKUP_INTERVAL};
 
 use super::node::{Deed, Node};
 use super::*;
+use crate::standing::Standing;
 
 /// A resolver that says what a test says: `None` is a failure of its own.
 #[derive(Clone, Default)]
@@ -92,6 +93,36 @@ async fn a_name_that_moves_takes_its_callers_along_and_costs_no_call() {
     timeout(SOON, old.stop())
         .await
         .expect("nobody is connected");
+}
+
+/// As a headless Service is when one of its nodes died: the first address accepts, and says nothing.
+#[tokio::test]
+async fn r9_a_first_address_that_is_silent_does_not_use_up_the_time_of_all() {
+    let node = Node::start("a", None).await;
+    let (_port, nowhere) = crate::raw::nowhere();
+    let (_silent, silent) = crate::raw::listen().await;
+    for before in [vec![silent], vec![nowhere, silent], vec![silent, nowhere]] {
+        let names = Names::default();
+        names.say(Some(&[before.clone(), vec![node.address]].concat()));
+        let standing = Standing::begin();
+        let begun = tokio::time::Instant::now();
+        let channel = names.channel();
+        let call = tokio::spawn(async move { hello(&channel).await });
+        while !call.is_finished() {
+            // Lets sockets go on; time moves by what the next dial waits for alone.
+            let looked = names.asked();
+            for _ in 0..1_000 {
+                tokio::task::yield_now().await;
+            }
+            if looked == 1 && !call.is_finished() {
+                standing.advance(DIAL_STAGGER).await;
+            }
+        }
+        assert_eq!(call.await.expect("no panic").expect("it serves"), "a");
+        let elapsed = begun.elapsed();
+        assert!(elapsed < DIAL_MAX, "{before:?}: {elapsed:?}");
+        standing.end();
+    }
 }
 
 #[tokio::test]

@@ -95,6 +95,52 @@ async fn another_protocol() {
     );
 }
 
+/// `openssl s_server` and Go answer a preface in clear text by an alert, some others close in silence.
+#[tokio::test]
+async fn d05_b_a_tls_server() {
+    for alert in [
+        &b"\x15\x03\x01\x00\x02\x02\x46"[..],
+        b"\x15\x03\x03\x00\x02\x02\x0a",
+        b"",
+    ] {
+        let (listener, address) = listen().await;
+        let tls = async {
+            let (mut socket, _) = listener.accept().await.expect("a client");
+            let mut preface = [0; 24];
+            socket.read_exact(&mut preface).await.expect("a preface");
+            socket.write_all(alert).await.expect("the client reads");
+            socket.shutdown().await.expect("the client reads");
+            let mut rest = Vec::new();
+            // Its end is what this waits for, however it comes.
+            let _ = socket.read_to_end(&mut rest).await;
+        };
+        let (error, ()) = tokio::join!(failure(address), tls);
+        let expected = if alert.is_empty() {
+            DialFailure::Ended(End::PeerClosed)
+        } else {
+            DialFailure::Tls
+        };
+        assert_eq!(error.failure, expected, "{error}");
+        assert!(error.to_string().contains("TLS"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn r8_the_last_descriptors_are_left_to_others() {
+    let (listener, address) = listen().await;
+    let mut config = config();
+    config.descriptors_kept = u64::MAX;
+    let dialled = Connection::dial(address, &config).await;
+    let error = dialled.expect_err("all are left to others");
+    assert_eq!(error.failure, DialFailure::NoDescriptor, "{error}");
+    config.descriptors_kept = 0;
+    let (dialled, _peer) = tokio::join!(
+        Connection::dial(address, &config),
+        Peer::ready(&listener, &[])
+    );
+    dialled.expect("it may take any");
+}
+
 #[tokio::test]
 async fn a_peer_that_says_goaway_at_once_is_made_and_not_usable() {
     let (listener, address) = listen().await;
