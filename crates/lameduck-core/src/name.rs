@@ -140,7 +140,7 @@ impl FromStr for Address {
             Some(Some(inner)) => inner
                 .parse::<Ipv6Addr>()
                 .map(|ip| Host::Ip(IpAddr::V6(ip).to_canonical()))
-                .map_err(|_| refuse("no IPv6 address between the brackets"))?,
+                .map_err(|_| refuse(no_ipv6(inner)))?,
             None => parse_host(host).map_err(refuse)?,
         };
         Ok(Self { host, port })
@@ -152,9 +152,19 @@ fn parse_port(text: &str) -> Option<u16> {
     if digits { text.parse().ok() } else { None }
 }
 
+fn no_ipv6(text: &str) -> &'static str {
+    if text.contains('%') {
+        return "an IPv6 zone (%eth0) names an interface of one machine; write a global address";
+    }
+    "no IPv6 address between the brackets"
+}
+
 fn parse_host(text: &str) -> Result<Host, &'static str> {
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Ok(Host::Ip(ip.to_canonical()));
+    }
+    if text.contains(':') && text.contains('%') {
+        return Err(no_ipv6(text));
     }
     let name = text.strip_suffix('.').unwrap_or(text);
     if name.is_empty() {
@@ -187,8 +197,9 @@ impl fmt::Display for Address {
 
 /// What a set of instances is called.
 ///
-/// One to 255 bytes, no blanks, no control characters, no `/` at either end, and never below
-/// `_lameduck`, where our own records live.
+/// One to 255 bytes, no blanks, no control characters, no `/` at its end, and never below
+/// `_lameduck`, where our own records live. It may begin with `/`, as some of go-zero's keys do; that
+/// is another name than the one without.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceName(String);
 
@@ -216,8 +227,8 @@ impl FromStr for ServiceName {
         if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
             return refuse("must not hold blanks or control characters");
         }
-        if text.starts_with('/') || text.ends_with('/') {
-            return refuse("must not begin or end with '/'");
+        if text.ends_with('/') {
+            return refuse("must not end with '/'");
         }
         if text.starts_with("_lameduck") {
             return refuse("names that begin with _lameduck are lameduck's own");

@@ -261,6 +261,19 @@ impl Client {
         }
     }
 
+    /// One key, where it exists.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`], [`Error::Registry`].
+    pub async fn get(&self, key: &str) -> Result<Option<KeyValue>, Error> {
+        let request = RangeRequest {
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            ..Default::default()
+        };
+        Ok(self.range(&request).await?.kvs.into_iter().next())
+    }
+
     async fn range(
         &self,
         request: &RangeRequest,

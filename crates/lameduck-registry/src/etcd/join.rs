@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use bytes::Bytes;
 use lameduck_core::instance::{Incarnation, Instance};
 use lameduck_core::limits;
 use lameduck_core::mirror::{Change, Item, News};
@@ -16,8 +17,9 @@ use lameduck_core::registry::{Entry, EntryId, ErrorClass, RegistryError, Update}
 use lameduck_core::time::Timestamp;
 
 use super::skipped::{Skip, Skips};
+use crate::layout::gozero;
 
-/// One of go-zero's keys, by its number.
+/// One of go-zero's keys, by what it ends with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shadow {
     pub(super) lease: i64,
@@ -71,8 +73,8 @@ struct Seen {
 
 #[derive(Debug, Default)]
 pub(super) struct Join {
-    shadows: BTreeMap<i64, Seen>,
-    by_lease: BTreeMap<i64, BTreeSet<i64>>,
+    shadows: BTreeMap<Bytes, Seen>,
+    by_lease: BTreeMap<i64, BTreeSet<Bytes>>,
     records: BTreeMap<i64, Record>,
     /// Leases that have had a good record: their keys are shadows, even where the record is seen
     /// to go first.
@@ -81,11 +83,13 @@ pub(super) struct Join {
     /// none of their keys can still be on the way.
     departed: VecDeque<(u64, i64)>,
     /// Undecided keys in the order in which their time comes.
-    pending: VecDeque<(Timestamp, i64)>,
+    pending: VecDeque<(Timestamp, Bytes)>,
     shadow_side: Side,
     record_side: Side,
     /// What has been told.
     entries: BTreeMap<EntryId, Instance>,
+    /// Which key each foreign entry stands for: two keys never share one.
+    names: BTreeMap<EntryId, Bytes>,
     /// The entries of a lease, as told.
     told: BTreeMap<i64, Vec<EntryId>>,
     begun: bool,
@@ -110,15 +114,15 @@ impl Join {
         self.pending.front().map(|(due, _)| *due)
     }
 
-    pub(super) fn shadows(&mut self, now: Timestamp, news: News<i64, Shadow>) {
+    pub(super) fn shadows(&mut self, now: Timestamp, news: News<Bytes, Shadow>) {
         self.shadow_side.take(&news);
         let mut touched = BTreeSet::new();
         match news {
             News::Reset { items, .. } => {
-                let numbers: BTreeSet<i64> = items.iter().map(|item| item.key).collect();
-                let gone: Vec<i64> = self.shadows.keys().copied().collect();
-                for number in gone.iter().filter(|number| !numbers.contains(number)) {
-                    self.drop_shadow(*number, &mut touched);
+                let ends: BTreeSet<Bytes> = items.iter().map(|item| item.key.clone()).collect();
+                let known: Vec<Bytes> = self.shadows.keys().cloned().collect();
+                for gone in known.iter().filter(|end| !ends.contains(*end)) {
+                    self.drop_shadow(gone, &mut touched);
                 }
                 for Item {
                     key,
@@ -139,7 +143,7 @@ impl Join {
                 {
                     match value {
                         Some(shadow) => self.put_shadow(now, key, modified, shadow, &mut touched),
-                        None => self.drop_shadow(key, &mut touched),
+                        None => self.drop_shadow(&key, &mut touched),
                     }
                 }
             }
@@ -183,7 +187,7 @@ impl Join {
     fn put_shadow(
         &mut self,
         now: Timestamp,
-        number: i64,
+        end: Bytes,
         modified: u64,
         shadow: Shadow,
         touched: &mut BTreeSet<i64>,
@@ -191,20 +195,20 @@ impl Join {
         if let Err(skip) = &shadow.address {
             self.skip(skip);
         }
-        let old = self.shadows.get(&number);
+        let old = self.shadows.get(&end);
         let decided = old.is_some_and(|seen| seen.decided && seen.shadow.lease == shadow.lease);
-        self.drop_shadow(number, touched);
+        self.drop_shadow(&end, touched);
         touched.insert(shadow.lease);
         self.by_lease
             .entry(shadow.lease)
             .or_default()
-            .insert(number);
+            .insert(end.clone());
         if !decided {
             self.pending
-                .push_back((now + limits::FOREIGN_AFTER, number));
+                .push_back((now + limits::FOREIGN_AFTER, end.clone()));
         }
         self.shadows.insert(
-            number,
+            end,
             Seen {
                 shadow,
                 modified,
@@ -213,15 +217,15 @@ impl Join {
         );
     }
 
-    fn drop_shadow(&mut self, number: i64, touched: &mut BTreeSet<i64>) {
-        let Some(seen) = self.shadows.remove(&number) else {
+    fn drop_shadow(&mut self, end: &Bytes, touched: &mut BTreeSet<i64>) {
+        let Some(seen) = self.shadows.remove(end) else {
             return;
         };
         let lease = seen.shadow.lease;
         touched.insert(lease);
-        if let Some(numbers) = self.by_lease.get_mut(&lease) {
-            numbers.remove(&number);
-            if numbers.is_empty() {
+        if let Some(ends) = self.by_lease.get_mut(&lease) {
+            ends.remove(end);
+            if ends.is_empty() {
                 self.by_lease.remove(&lease);
             }
         }
@@ -241,7 +245,8 @@ impl Join {
         self.records.insert(lease, record);
     }
 
-    fn skip(&mut self, skip: &Skip) {
+    /// A value that is no instance.
+    pub(super) fn skip(&mut self, skip: &Skip) {
         self.malformed += 1;
         self.out.extend(self.skips.tell(skip));
     }
@@ -265,8 +270,8 @@ impl Join {
         let denied = self.record_side.is_denied();
         let hasty = mutant!("join/waits-for-the-record");
         let shadows = &mut self.shadows;
-        self.pending.retain(|(due, number)| {
-            let Some(seen) = shadows.get_mut(number) else {
+        self.pending.retain(|(due, end)| {
+            let Some(seen) = shadows.get_mut(end) else {
                 return false;
             };
             if seen.decided {
@@ -286,6 +291,7 @@ impl Join {
         let ids: Vec<EntryId> = new.iter().map(|entry| entry.id).collect();
         for id in self.told.remove(&lease).unwrap_or_default() {
             if !ids.contains(&id) && self.entries.remove(&id).is_some() {
+                self.names.remove(&id);
                 removed.push(id);
             }
         }
@@ -324,7 +330,7 @@ impl Join {
         }
     }
 
-    fn entries_of(&self, lease: i64) -> Vec<Entry> {
+    fn entries_of(&mut self, lease: i64) -> Vec<Entry> {
         let record = self.records.get(&lease);
         if let Some(instance) = record.and_then(|record| record.instance.as_ref().ok()) {
             let (id, instance) = (EntryId(lease), instance.clone());
@@ -333,11 +339,39 @@ impl Join {
         if self.ours.contains(&lease) && !mutant!("join/shadows-stay-shadows") {
             return Vec::new();
         }
-        let numbers = self.by_lease.get(&lease).into_iter().flatten();
-        let seen = numbers.filter_map(|number| Some((*number, self.shadows.get(number)?)));
-        seen.filter(|(_, seen)| seen.decided)
-            .filter_map(|(number, seen)| foreign(number, &seen.shadow))
+        let ends = self.by_lease.get(&lease).into_iter().flatten();
+        let seen = ends.filter_map(|end| Some((end, self.shadows.get(end)?)));
+        let decided = seen.filter(|(_, seen)| seen.decided);
+        let instances = decided.filter_map(|(end, seen)| {
+            let instance = foreign(&seen.shadow)?;
+            Some((end.clone(), instance))
+        });
+        let instances: Vec<(Bytes, Instance)> = instances.collect();
+        instances
+            .into_iter()
+            .map(|(end, instance)| Entry {
+                id: self.id_of(&end, lease),
+                instance,
+            })
             .collect()
+    }
+
+    /// Names the key that ends with `end`: always the same while it is there, and never as another.
+    fn id_of(&mut self, end: &Bytes, lease: i64) -> EntryId {
+        // A key named after its lease is alone with it. Others may share a lease or have none, and
+        // lease ids are never negative.
+        if lease != 0 && gozero::number(end) == Some(lease) {
+            return EntryId(lease);
+        }
+        let mut bits = mixed(end, lease);
+        loop {
+            let id = EntryId(!(bits & i64::MAX));
+            let holder = self.names.entry(id).or_insert_with(|| end.clone());
+            if holder == end || mutant!("join/ends-stay-apart") {
+                return id;
+            }
+            bits = bits.wrapping_add(1);
+        }
     }
 
     fn tell(&mut self, changed: Vec<Entry>, removed: Vec<EntryId>) {
@@ -393,25 +427,49 @@ impl Join {
 }
 
 /// An instance of somebody who knows nothing of us.
-fn foreign(number: i64, shadow: &Shadow) -> Option<Entry> {
+fn foreign(shadow: &Shadow) -> Option<Instance> {
     let address = shadow.address.clone().ok()?;
     let incarnation = match shadow.lease {
         0 => Incarnation::Revision(shadow.created),
         lease => Incarnation::Lease(lease),
     };
-    // A key named after its lease is alone with it. Others may share a lease or have none, and
-    // lease ids are never negative.
-    let id = if shadow.lease == number && number != 0 {
-        EntryId(number)
-    } else {
-        EntryId(!(mixed(number, shadow.lease) & i64::MAX))
-    };
-    let instance = Instance::new(address, incarnation);
-    Some(Entry { id, instance })
+    Some(Instance::new(address, incarnation))
 }
 
-/// One number of two, the same at each start.
-fn mixed(number: i64, lease: i64) -> i64 {
-    let bits = lameduck_core::rng::mix(number.cast_unsigned());
-    lameduck_core::rng::mix(bits ^ lease.cast_unsigned()).cast_signed()
+/// One number of a key's end and its lease, the same at each start.
+fn mixed(end: &[u8], lease: i64) -> i64 {
+    let length = u64::try_from(end.len()).unwrap_or(u64::MAX);
+    let mut bits = lameduck_core::rng::mix(lease.cast_unsigned() ^ length.rotate_left(32));
+    for chunk in end.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        bits = lameduck_core::rng::mix(bits ^ u64::from_le_bytes(word));
+    }
+    bits.cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r14_b_two_ends_never_share_an_entry() {
+        let mut join = Join::default();
+        let all = [&b"node-a"[..], b"node-b", b"", b"/", b"7", b"07", b"\xff"];
+        let ends = all.map(Bytes::from_static);
+        let ids: BTreeSet<EntryId> = ends.iter().map(|end| join.id_of(end, 0)).collect();
+        assert_eq!(ids.len(), ends.len());
+        let again = ends.iter().map(|end| join.id_of(end, 0));
+        assert_eq!(again.collect::<BTreeSet<_>>(), ids);
+        // Another key that has the same hash is told apart all the same.
+        let mut crowded = Join::default();
+        let free = join.id_of(&ends[0], 0);
+        crowded.names.insert(free, Bytes::from_static(b"another"));
+        let other = crowded.id_of(&ends[0], 0);
+        assert_ne!(other, free);
+        assert_eq!(crowded.id_of(&ends[0], 0), other);
+        // The lease's own number is its id.
+        assert_eq!(join.id_of(&ends[4], 7), EntryId(7));
+        assert_ne!(join.id_of(&ends[5], 7), EntryId(7));
+    }
 }

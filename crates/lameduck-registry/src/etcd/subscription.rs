@@ -21,7 +21,7 @@ use super::client::{Client, Error, Watch};
 use super::join::{Join, Record, Shadow};
 use super::skipped::Skip;
 use crate::driver::{Clock, Effects, drive};
-use crate::layout::{gozero, lameduck};
+use crate::layout::{foreign, gozero, lameduck};
 
 /// Completions that wait for the machine; the tasks that bring them wait where it is full.
 const INPUTS_MAX: usize = 16;
@@ -30,8 +30,10 @@ const INPUTS_MAX: usize = 16;
 
 #[derive(Debug)]
 enum Input {
-    Shadows(mirror::Input<i64, Shadow>),
+    Shadows(mirror::Input<Bytes, Shadow>),
     Records(mirror::Input<i64, Record>),
+    /// A value that is no instance, and in neither range.
+    Skipped(Skip),
 }
 
 /// One of the two ranges.
@@ -52,7 +54,7 @@ enum Output {
 
 #[derive(Debug)]
 struct View {
-    shadows: Mirror<i64, Shadow>,
+    shadows: Mirror<Bytes, Shadow>,
     records: Mirror<i64, Record>,
     join: Join,
     malformed_told: u64,
@@ -108,6 +110,7 @@ impl Machine for View {
         match input {
             Input::Shadows(input) => self.shadows.handle(now, input),
             Input::Records(input) => self.records.handle(now, input),
+            Input::Skipped(skip) => self.join.skip(&skip),
         }
     }
 
@@ -220,6 +223,9 @@ impl Reader {
             Ok(listing) => listing,
             Err(error) => return self.fail(error).await,
         };
+        if self.range == Range::Shadows && listing.kvs.is_empty() {
+            self.look_for_bare_key().await;
+        }
         let (service, origin, kvs) = (&self.service, listing.origin, listing.kvs);
         let input = match self.range {
             Range::Shadows => {
@@ -246,6 +252,20 @@ impl Reader {
             }
         };
         self.send(input).await;
+    }
+
+    /// People put `orders` where `orders/1` is meant, and then wonder.
+    async fn look_for_bare_key(&self) {
+        let name = self.service.as_str();
+        // Where it may not be read, nothing is known of it.
+        if let Ok(Some(kv)) = self.client.get(name).await {
+            let value = kv.value[..kv.value.len().min(64)].escape_ascii();
+            let why = format!(
+                "the key itself exists (value \"{value}\"), but instances are keys below it: put \
+                 {name}/1 (or any other end) instead"
+            );
+            self.send(Input::Skipped(Skip::new(&kv.key, &why))).await;
+        }
     }
 
     async fn watch(self, from: u64) {
@@ -277,11 +297,7 @@ impl Reader {
                 Range::Shadows => Input::Shadows(mirror::Input::Changed {
                     ticket,
                     revision,
-                    changes: changes(
-                        &events,
-                        |kv| shadow(service, kv),
-                        |key| gozero::number(service, key),
-                    ),
+                    changes: changes(&events, |kv| shadow(service, kv), |key| end(service, key)),
                 }),
                 Range::Records => Input::Records(mirror::Input::Changed {
                     ticket,
@@ -324,15 +340,19 @@ impl Reader {
     }
 }
 
-/// A key's number and what it holds; `None` for keys that are not the service's own.
-fn shadow(service: &ServiceName, kv: &KeyValue) -> Option<(i64, Shadow)> {
-    let number = gozero::number(service, &kv.key)?;
+/// What a key ends with and what it holds; `None` for keys that are not the service's own.
+fn shadow(service: &ServiceName, kv: &KeyValue) -> Option<(Bytes, Shadow)> {
+    let end = end(service, &kv.key)?;
     let shadow = Shadow {
         lease: kv.lease,
         created: kv.create_revision,
-        address: gozero::address(&kv.value).map_err(|bad| Skip::new(&kv.key, &bad)),
+        address: foreign::address(&kv.value).map_err(|bad| Skip::new(&kv.key, &bad)),
     };
-    Some((number, shadow))
+    Some((end, shadow))
+}
+
+fn end(service: &ServiceName, key: &Bytes) -> Option<Bytes> {
+    gozero::end(service, key).map(|end| key.slice_ref(end))
 }
 
 fn record(service: &ServiceName, kv: &KeyValue) -> Option<(i64, Record)> {
@@ -352,7 +372,7 @@ fn revision_of(kv: &KeyValue) -> u64 {
     u64::try_from(kv.mod_revision).unwrap_or_default()
 }
 
-fn item<V>(kv: &KeyValue, (key, value): (i64, V)) -> Item<i64, V> {
+fn item<K, V>(kv: &KeyValue, (key, value): (K, V)) -> Item<K, V> {
     Item {
         key,
         modified: revision_of(kv),
@@ -360,17 +380,17 @@ fn item<V>(kv: &KeyValue, (key, value): (i64, V)) -> Item<i64, V> {
     }
 }
 
-fn changes<V>(
+fn changes<K, V>(
     events: &[Event],
-    read: impl Fn(&KeyValue) -> Option<(i64, V)>,
-    number: impl Fn(&Bytes) -> Option<i64>,
-) -> Vec<Change<i64, V>> {
+    read: impl Fn(&KeyValue) -> Option<(K, V)>,
+    name: impl Fn(&Bytes) -> Option<K>,
+) -> Vec<Change<K, V>> {
     let change = |event: &Event| {
         let kv = event.kv.as_ref()?;
         // A deletion works by its key alone, whatever the value was.
         let (key, value) = match event.r#type() {
             EventType::Put => read(kv).map(|(key, value)| (key, Some(value)))?,
-            EventType::Delete => (number(&kv.key)?, None),
+            EventType::Delete => (name(&kv.key)?, None),
         };
         let modified = revision_of(kv);
         Some(Change {

@@ -1,7 +1,8 @@
 //! go-zero's layout: `<service>/<decimal number>` holds `host:port`, and nothing else is read.
 //!
 //! The number is the lease id, or an id that the operator chose. Readers take every value below
-//! `<service>/` for an address, so nothing else may ever be put there.
+//! `<service>/` for an address, so nothing else may ever be put there; and so do we: whatever a key
+//! ends with, its value counts. Values of other frameworks are read by [`foreign`](super::foreign).
 
 use std::fmt;
 
@@ -19,13 +20,22 @@ pub fn prefix(service: &ServiceName) -> String {
     format!("{service}/")
 }
 
-/// The number in a key, where it is a key of `service`: neither `service/nested/7` nor anything
-/// that go-zero would not write.
+/// What a key ends with, where it is a key of `service` itself and of none whose name goes on with
+/// `/`: `node-a` of `orders/node-a`, nothing of `orders/admin/7`. No service's name ends with a slash,
+/// so that `orders//7` is a key of `orders`, too.
 #[must_use]
-pub fn number(service: &ServiceName, key: &[u8]) -> Option<i64> {
-    let rest = key.strip_prefix(service.as_str().as_bytes())?;
-    let digits = std::str::from_utf8(rest.strip_prefix(b"/")?).ok()?;
-    decimal(digits)
+pub fn end<'a>(service: &ServiceName, key: &'a [u8]) -> Option<&'a [u8]> {
+    let name = service.as_str().as_bytes();
+    let end = key.strip_prefix(name)?.strip_prefix(b"/")?;
+    let last = key.iter().rposition(|byte| *byte == b'/')?;
+    let owner = key[..last].iter().rposition(|byte| *byte != b'/')?;
+    (owner + 1 == name.len()).then_some(end)
+}
+
+/// The number that a key ends with, where it is one in its one spelling.
+#[must_use]
+pub fn number(end: &[u8]) -> Option<i64> {
+    decimal(std::str::from_utf8(end).ok()?)
 }
 
 /// A number as it is written, in its one spelling.
@@ -56,7 +66,8 @@ const SHOWN_BYTES_MAX: usize = 64;
 /// A host name has 253 bytes at most, a port 5; blanks around are forgiven.
 const VALUE_BYTES_MAX: usize = 512;
 
-/// The address that a value holds. Blanks around it are forgiven; what cannot be dialled is not.
+/// The address that a value holds. Blanks and a byte order mark around it are forgiven; what cannot
+/// be dialled is not.
 ///
 /// # Errors
 ///
@@ -66,18 +77,24 @@ pub fn address(value: &[u8]) -> Result<Address, BadValue> {
         value: shorten(value),
         why,
     };
-    if value.len() > VALUE_BYTES_MAX {
-        return Err(refuse(format!("{} bytes are no host:port", value.len())));
+    let text = text(value, VALUE_BYTES_MAX).map_err(refuse)?;
+    plain(text).map_err(refuse)
+}
+
+/// A value without blanks and a byte order mark around it.
+pub(super) fn text(value: &[u8], bytes_max: usize) -> Result<&str, String> {
+    if value.len() > bytes_max {
+        return Err(format!("{} bytes are no host:port", value.len()));
     }
-    let text = std::str::from_utf8(value).map_err(|_| refuse("no text".to_owned()))?;
-    let address: Address = text
-        .trim()
-        .parse()
-        .map_err(|error| refuse(format!("{error}")))?;
-    match dialable(&address) {
-        Ok(()) => Ok(address),
-        Err(why) => Err(refuse(why.to_owned())),
-    }
+    let text = std::str::from_utf8(value).map_err(|_| "no text".to_owned())?;
+    Ok(text.trim_start_matches('\u{feff}').trim())
+}
+
+/// The address that is written so.
+pub(super) fn plain(text: &str) -> Result<Address, String> {
+    let address: Address = text.parse().map_err(|error| format!("{error}"))?;
+    dialable(&address)?;
+    Ok(address)
 }
 
 /// Whether anybody can dial `address`.
@@ -120,27 +137,58 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_number(name: &str, key: &[u8], expected: Option<i64>) {
-        assert_eq!(number(&service(name), key), expected, "{name} {key:?}");
+    fn check_end(name: &str, key: &[u8], expected: Option<&[u8]>) {
+        assert_eq!(end(&service(name), key), expected, "{name} {key:?}");
     }
 
     #[test]
-    fn only_keys_of_the_service_itself_are_its() {
-        check_number("a", b"a/7", Some(7));
-        check_number("a/b", b"a/b/7", Some(7));
-        check_number("a", b"a/b/7", None);
-        check_number("a", b"ab/7", None);
-        check_number("a", b"a", None);
-        check_number("a", b"a/", None);
-        check_number("a", b"a/-7", None);
-        check_number("a", b"a/+7", None);
-        check_number("a", b"a/0x7", None);
-        check_number("a", b"a/007", None);
-        check_number("a", b"a/0", Some(0));
-        check_number("a", b"a/9223372036854775808", None);
-        check_number("a", b"a/\xff", None);
-        check_number("a.", b"a./1", Some(1));
-        check_number("a%2F", b"a%2F/1", Some(1));
+    fn d08_any_end_is_an_instances_and_only_keys_of_the_service_itself_are_its() {
+        check_end("a", b"a/7", Some(b"7"));
+        check_end("a/b", b"a/b/7", Some(b"7"));
+        check_end("a", b"a/b/7", None);
+        check_end("a", b"ab/7", None);
+        check_end("a", b"a", None);
+        for odd in [
+            &b"-7"[..],
+            b"+7",
+            b"0x7",
+            b"007",
+            b"0",
+            b"9223372036854775808",
+            b"\xff",
+            b"static-1",
+            b"node a",
+            b"127.0.0.1:8091",
+            b"%2F",
+            "\u{e4}".as_bytes(),
+            b"",
+        ] {
+            check_end("a", &[b"a/", odd].concat(), Some(odd));
+        }
+        check_end("a.", b"a./1", Some(b"1"));
+        check_end("a%2F", b"a%2F/1", Some(b"1"));
+        // Slashes in a row: no service has a name that ends with one.
+        check_end("a", b"a//7", Some(b"/7"));
+        check_end("a", b"a//", Some(b"/"));
+        check_end("a", b"a//b/7", None);
+        check_end("a//b", b"a//b/7", Some(b"7"));
+        check_end("/a/b", b"/a/b/7", Some(b"7"));
+        check_end("a/b", b"/a/b/7", None);
+        check_end("/a/b", b"a/b/7", None);
+    }
+
+    #[test]
+    fn numbers_have_one_spelling() {
+        let numbers = [
+            "7",
+            "0",
+            "007",
+            "-7",
+            "9223372036854775807",
+            "9223372036854775808",
+        ];
+        let read = numbers.map(|end| number(end.as_bytes()));
+        assert_eq!(read, [Some(7), Some(0), None, None, Some(i64::MAX), None]);
     }
 
     #[track_caller]
@@ -156,6 +204,9 @@ mod tests {
     fn c21_odd_values() {
         check_address(b"192.0.2.2:18081", Ok("192.0.2.2:18081"));
         check_address(b" 192.0.2.2:18081\n", Ok("192.0.2.2:18081"));
+        check_address(b"\xef\xbb\xbf192.0.2.2:18081\r\n", Ok("192.0.2.2:18081"));
+        check_address(b"[fe80::1%eth0]:80", Err("zone"));
+        check_address(b"fe80::1%25eth0:80", Err("zone"));
         check_address(b"[2001:DB8::7]:443", Ok("[2001:db8::7]:443"));
         check_address(b"orders-0.orders:80", Ok("orders-0.orders:80"));
         check_address(b"127.0.0.1:9000", Ok("127.0.0.1:9000"));

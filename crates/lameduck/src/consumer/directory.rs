@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use http::uri::Authority;
 use lameduck_core::directory::{self as core, EndpointId, Input, Snapshot};
 use lameduck_core::endpoint::Input as EndpointInput;
@@ -56,6 +56,9 @@ pub(crate) type Message = effects::Message<Withheld>;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) view: ArcSwap<View>,
+    /// What the registry holds that is no instance, as said last: where it lists nothing else, that may
+    /// be why.
+    skipped: ArcSwapOption<String>,
     pub(super) waiters: Waiters,
     /// Calls that wait for a stream.
     pub(super) line: Line,
@@ -79,6 +82,7 @@ impl Shared {
         let (inbox, messages) = unbounded_channel();
         let shared = Arc::new(Self {
             view: ArcSwap::default(),
+            skipped: ArcSwapOption::empty(),
             waiters: Waiters::default(),
             line: Line::default(),
             full_told: Pace::default(),
@@ -255,6 +259,9 @@ impl effects::Edge for Edge {
     }
 
     fn heard(&mut self, event: &Event) {
+        if let Event::RecordSkipped { what, .. } = event {
+            self.shared.skipped.store(Some(Arc::new(what.clone())));
+        }
         self.shared.hub.heard(&self.shared.registry, event);
     }
 }
@@ -325,7 +332,14 @@ impl Shared {
 
     /// Why a call found nothing to choose: the service, and what is known of it.
     pub(super) fn why_nothing(&self) -> String {
-        let why = self.view.load().why_nothing();
+        let view = self.view.load();
+        let mut why = view.why_nothing();
+        if view.known_empty
+            && let Some(skipped) = &*self.skipped.load()
+        {
+            why.push_str("; left out: ");
+            why.push_str(skipped);
+        }
         match &self.service {
             Some(service) => format!("service {service}: {why}"),
             None => why,

@@ -36,6 +36,11 @@ fn shadow_of(lease: i64, address: &str) -> Shadow {
     }
 }
 
+/// What a key of this number ends with.
+fn name(number: i64) -> Bytes {
+    Bytes::from(number.to_string())
+}
+
 fn skip(key: i64, why: &str) -> Skip {
     Skip::new(key.to_string().as_bytes(), &why)
 }
@@ -111,8 +116,8 @@ impl World {
     }
 
     fn list_shadows(&mut self, revision: u64, items: Vec<(i64, u64, Shadow)>) {
-        let items = items.into_iter().map(|(key, modified, value)| Item {
-            key,
+        let items = items.into_iter().map(|(number, modified, value)| Item {
+            key: name(number),
             modified,
             value,
         });
@@ -134,7 +139,7 @@ impl World {
 
     fn shadow(&mut self, number: i64, revision: u64, value: Option<Shadow>) {
         let change = Change {
-            key: number,
+            key: name(number),
             modified: revision,
             value,
         };

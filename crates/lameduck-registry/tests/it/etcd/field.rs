@@ -157,7 +157,7 @@ async fn c20_user_does_not_find_user_admin(address: SocketAddr) {
             "{name}: {shown:?}"
         );
     }
-    for bad in ["/a", "a/", "_lameduck/v1", "", "a b"] {
+    for bad in ["a/", "/", "_lameduck/v1", "", "a b"] {
         assert!(bad.parse::<ServiceName>().is_err(), "{bad:?}");
     }
 }
@@ -173,7 +173,7 @@ async fn c21_odd_values_in_the_registry(address: SocketAddr) {
     let large = "x".repeat(100_000);
     let odd = [
         "grpc://h:1",
-        "{\"Addr\":\"h:1\"}",
+        "{\"Addr\":\"h:0\"}",
         "h:0",
         "h:70000",
         "h",

@@ -3,6 +3,7 @@
 mod auth;
 mod away;
 mod field;
+mod foreign;
 mod help;
 mod layout;
 mod leaving;

@@ -13,6 +13,7 @@ mod node;
 #[cfg(target_os = "linux")]
 mod partition;
 mod rolls;
+mod skipped;
 mod streams;
 mod waiting;
 
