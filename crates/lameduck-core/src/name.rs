@@ -1,5 +1,6 @@
 //! Names: parsed once, canonical from then on.
 
+mod login;
 pub mod percent;
 mod target;
 
@@ -9,6 +10,7 @@ use core::fmt;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::str::FromStr;
 
+pub use login::{Login, redacted};
 pub use target::Target;
 
 /// Why a name was refused. Says what was typed, what is wrong with it and what would be right.
@@ -131,13 +133,22 @@ impl FromStr for Address {
             text: text.to_owned(),
             why,
         };
+        if text.starts_with('[') && text.ends_with(']') {
+            return Err(refuse(
+                "brackets are for IPv6 addresses alone; write host:port, or [addr]:port",
+            ));
+        }
         let (host, port) = text
             .rsplit_once(':')
             .ok_or_else(|| refuse("no port; write host:port"))?;
         let port = parse_port(port).ok_or_else(|| refuse("the port is no number in 0..=65535"))?;
         let bracketed = host.strip_prefix('[').map(|rest| rest.strip_suffix(']'));
         let host = match bracketed {
-            Some(None) => return Err(refuse("'[' without ']'")),
+            Some(None) => {
+                return Err(refuse(
+                    "'[' without ']'; brackets are for IPv6 addresses alone, write other hosts without",
+                ));
+            }
             Some(Some(inner)) => inner
                 .parse::<Ipv6Addr>()
                 .map(|ip| Host::Ip(IpAddr::V6(ip).to_canonical()))
@@ -157,7 +168,8 @@ fn no_ipv6(text: &str) -> &'static str {
     if text.contains('%') {
         return "an IPv6 zone (%eth0) names an interface of one machine; write a global address";
     }
-    "no IPv6 address between the brackets"
+    "brackets are for IPv6 addresses alone, and no IPv6 address is between them; write other hosts \
+     without"
 }
 
 fn parse_host(text: &str) -> Result<Host, &'static str> {
@@ -290,7 +302,7 @@ mod tests {
         check_address("h:65536", Err("the port"));
         check_address(":80", Err("no host"));
         check_address("[::1:80", Err("'[' without ']'"));
-        check_address("[10.0.0.1]:80", Err("no IPv6 address"));
+        check_address("[10.0.0.1]:80", Err("brackets are for IPv6"));
         check_address("10.0.0.256:80", Err("no IPv4 address"));
         check_address("a b:80", Err("no host name"));
         check_address("a..b:80", Err("no host name"));

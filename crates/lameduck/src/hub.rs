@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use lameduck_core::directory::{Input, Tombstones};
 use lameduck_core::event::{ClosingSource, Event};
 use lameduck_core::instance::Incarnation;
-use lameduck_core::name::{ServiceName, Target};
+use lameduck_core::name::{Login, ServiceName, Target, redacted};
 use lameduck_core::registry::{Registry, Schemes};
 use lameduck_core::rng::Rng;
 use lameduck_registry::driver::Clock;
@@ -73,6 +73,8 @@ struct State {
     /// Closing statements, by registry where the life has no name of its own.
     tombstones: BTreeMap<Option<String>, Tombstones>,
     rng: Option<Rng>,
+    /// As whom registries are used: a login is known by its place here, so that it stands in no name.
+    logins: Vec<Login>,
     /// Numbers registries that no target names.
     at_hand: u64,
 }
@@ -146,7 +148,6 @@ impl Hub {
     pub(crate) fn directory(&self, text: &str) -> Result<Arc<Directory>, TargetError> {
         let target: Target = text.parse()?;
         self.handle.schemes.check(&target)?;
-        let registry_key = registry_key(&target);
         let service = target.service().cloned();
         let subscribed = match &service {
             Some(service) => service.clone(),
@@ -154,12 +155,13 @@ impl Hub {
             None if target.scheme() == "direct" => "direct".parse()?,
             None => {
                 return Err(TargetError::NoService {
-                    target: text.to_owned(),
+                    target: redacted(text),
                     instead: target.parameters().keys().next().cloned(),
                 });
             }
         };
         let mut state = self.handle.lock();
+        let registry_key = state.registry_key(&target);
         let registry = match state.registries.get(&registry_key).and_then(Weak::upgrade) {
             Some(registry) => registry,
             None => self.handle.schemes.connect(&target)?,
@@ -209,14 +211,6 @@ impl Hub {
         state.directories.insert(key, followed);
         directory
     }
-}
-
-/// A registry's name within a hub: everything in its target but the service.
-fn registry_key(target: &Target) -> String {
-    let mut hosts = target.hosts().to_vec();
-    hosts.sort();
-    let parameters = target.parameters();
-    format!("{}://{} {parameters:?}", target.scheme(), hosts.join(","))
 }
 
 impl HubHandle {
@@ -361,6 +355,26 @@ fn scope(registry: &str, incarnation: Incarnation) -> Option<String> {
 }
 
 impl State {
+    /// A registry's name within a hub: everything in its target but the service. Another user may see
+    /// another list, so that is another registry.
+    fn registry_key(&mut self, target: &Target) -> String {
+        let mut hosts = target.hosts().to_vec();
+        hosts.sort();
+        let parameters = target.parameters();
+        let user = target.login().map(|login| {
+            let known = self.logins.iter().position(|known| known == login);
+            known.unwrap_or_else(|| {
+                self.logins.push(login.clone());
+                self.logins.len() - 1
+            })
+        });
+        format!(
+            "{}://{} {parameters:?} {user:?}",
+            target.scheme(),
+            hosts.join(",")
+        )
+    }
+
     /// What is known to be closing, for a new directory in `registry`.
     fn tombstones_for(&self, registry: &str) -> Tombstones {
         let mut seed = self.tombstones.get(&None).cloned().unwrap_or_default();
@@ -404,7 +418,7 @@ impl fmt::Debug for HubHandle {
         let state = self.lock();
         f.debug_struct("Hub")
             .field("schemes", &self.schemes)
-            .field("directories", &state.directories.keys())
+            .field("directories", &state.directories.len())
             .finish_non_exhaustive()
     }
 }
@@ -432,6 +446,32 @@ mod tests {
         let unknown = hub.channel("dns:///x:80").expect_err("an unknown scheme");
         let says = "no registry for scheme \"dns\"; known here: test";
         assert_eq!(unknown.to_string(), says);
+    }
+
+    #[test]
+    fn d12_c_two_users_of_one_etcd_are_two_registries_and_neither_is_shown() {
+        let hub = Hub::new();
+        let key = |text: &str| {
+            let target: Target = text.parse().expect("a target");
+            hub.handle.lock().registry_key(&target)
+        };
+        let (one, two) = (key("etcd://a:s3cret@h:1/o"), key("etcd://b:s3cret@h:1/o"));
+        assert_eq!(one, key("etcd:///h:1?key=other&user=a&pass=s3cret"));
+        let none = key("etcd://h:1/o");
+        assert!(one != two && one != none && two != none);
+        assert!(!format!("{one}{two}{hub:?}").contains("s3cret"));
+        let refused = [
+            "etcd://a:s3cret@h:1",
+            "etcd://a:s3/cret@h:1",
+            "nacos://a:s3cret@h:1/o",
+        ];
+        for text in refused
+            .iter()
+            .chain(&["direct:///a:s3cret@h:1", "memory://a:s3cret@h:1/o"])
+        {
+            let error = hub.channel(text).expect_err("refused").to_string();
+            assert!(!error.contains("s3") && !error.contains("cret"), "{error}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

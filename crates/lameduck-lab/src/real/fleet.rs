@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use lameduck_core::name::Target;
+use lameduck_core::name::{Target, redacted};
 use lameduck_core::rng::Rng;
 use lameduck_core::time::Timestamp;
 use lameduck_registry::etcd;
@@ -393,11 +393,11 @@ impl Fleet {
             return Ok(format!("direct:///{}", all.collect::<Vec<_>>().join(",")));
         };
         let usage = |error: &dyn std::fmt::Display| {
-            LabError::Usage(format!("--registry {published}: {error}"))
+            LabError::Usage(format!("--registry {}: {error}", redacted(published)))
         };
         let target: Target = published.parse().map_err(|error| usage(&error))?;
         let service = self.service.parse().map_err(|error| usage(&error))?;
-        Ok(target.with_service(service).to_string())
+        Ok(target.with_service(service).revealed())
     }
 
     fn start(&self, name: &str, role: Role) -> Result<Process, LabError> {
@@ -459,8 +459,9 @@ async fn listens(process: &mut Process, address: SocketAddr) -> Result<(), LabEr
 
 /// An error where nobody listens at any address of the registry that `published` names.
 async fn reach(published: &str) -> Result<(), LabError> {
-    let usage =
-        |error: &dyn std::fmt::Display| LabError::Usage(format!("--registry {published}: {error}"));
+    let usage = |error: &dyn std::fmt::Display| {
+        LabError::Usage(format!("--registry {}: {error}", redacted(published)))
+    };
     let target: Target = published.parse().map_err(|error| usage(&error))?;
     for address in target.addresses().map_err(|error| usage(&error))? {
         let connect = tokio::net::TcpStream::connect(address.to_string());
@@ -468,6 +469,9 @@ async fn reach(published: &str) -> Result<(), LabError> {
             return Ok(());
         }
     }
-    let what = format!("--registry {published}: nobody listens there; start it, or name another");
+    let what = format!(
+        "--registry {}: nobody listens there; start it, or name another",
+        redacted(published)
+    );
     Err(LabError::Missing(what))
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use lameduck_core::name::redacted;
 use serde::Serialize;
 
 use super::error::LabError;
@@ -46,7 +47,7 @@ pub struct Options {
 }
 
 /// Where servers are found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Registry {
     /// A development server that the run starts for itself.
     Development,
@@ -73,7 +74,7 @@ impl Registry {
             return Ok(());
         }
         Err(LabError::Usage(format!(
-            "--registry {text}: no such registry; write etcd://HOST:PORT, dev, etcd or none"
+            "--registry {self}: no such registry; write etcd://HOST:PORT, dev, etcd or none"
         )))
     }
 }
@@ -81,13 +82,19 @@ impl Registry {
 /// Registries in which a lab's servers can be published.
 const SCHEMES: [&str; 2] = ["etcd", "discov"];
 
-/// As it is written on the command line.
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// As it is written on the command line, without a login.
 impl fmt::Display for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Development => "dev",
             Self::Etcd => "etcd",
-            Self::At(target) => target,
+            Self::At(target) => return f.write_str(&redacted(target)),
             Self::None => "none",
         })
     }

@@ -43,7 +43,8 @@ impl Etcd {
         self
     }
 
-    /// The registry that a target's hosts name, in any of go-zero's three forms.
+    /// The registry that a target's hosts name, in any of go-zero's three forms, as the user that it
+    /// names.
     ///
     /// # Errors
     ///
@@ -53,7 +54,12 @@ impl Etcd {
             class: ErrorClass::Refused,
             message: error.to_string(),
         })?;
-        Ok(Self::new(Client::new(hosts)))
+        let client = Client::new(hosts);
+        let client = match target.login() {
+            Some(login) => client.with_login(login.name(), login.password()),
+            None => client,
+        };
+        Ok(Self::new(client))
     }
 
     /// How many values its subscriptions have found that were no instances. Each is skipped, and

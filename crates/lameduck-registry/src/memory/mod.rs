@@ -166,6 +166,12 @@ impl Registry for Memory {
 pub(crate) fn connector() -> Arc<Connect> {
     let table: Mutex<BTreeMap<String, Memory>> = Mutex::default();
     Arc::new(move |target| {
+        if target.login().is_some() {
+            return Err(RegistryError {
+                class: ErrorClass::Refused,
+                message: "a registry in memory takes no login".to_owned(),
+            });
+        }
         let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = table.entry(target.hosts().join(",")).or_default();
         Ok(Arc::new(memory.clone()) as Arc<dyn Registry>)

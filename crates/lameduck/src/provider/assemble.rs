@@ -9,7 +9,7 @@ use lameduck_core::drain::Plan;
 use lameduck_core::event::{Event, Phase};
 use lameduck_core::instance::{BootId, Incarnation, Instance, Life};
 use lameduck_core::limits;
-use lameduck_core::name::{Address, NameError, ServiceName, Target};
+use lameduck_core::name::{Address, NameError, ServiceName, Target, redacted};
 use lameduck_core::registry::{Registration, Registry};
 use tokio::sync::{mpsc, watch};
 
@@ -96,15 +96,16 @@ impl Builder {
             .unwrap_or_else(lameduck_registry::builtin);
         let mut connected = Vec::new();
         for text in &self.targets {
+            let shown = redacted(text);
             let target: Target = text.parse().map_err(|error| BuildError::Registry {
-                target: text.clone(),
+                target: shown.clone(),
                 why: format!("{error}"),
             })?;
             let registry = schemes
                 .connect(&target)
-                .map_err(|error| BuildError::registry(text, &error))?;
+                .map_err(|error| BuildError::registry(&shown, &error))?;
             own_service(&target, services).map_err(|why| BuildError::Registry {
-                target: text.clone(),
+                target: shown.clone(),
                 why,
             })?;
             let whereabouts = match target.scheme() {
@@ -113,7 +114,7 @@ impl Builder {
             };
             connected.push(Connected {
                 registry,
-                name: text.clone(),
+                name: shown,
                 whereabouts,
             });
         }

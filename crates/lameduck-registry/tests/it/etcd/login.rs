@@ -335,3 +335,25 @@ async fn r3_b_two_users_of_one_etcd_have_a_token_each() {
     let expected = [("app", false), ("app's own", true), ("root", true)];
     assert_eq!(seen, BTreeMap::from(expected));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d12_d_a_login_in_a_target_is_used() {
+    let Some(etcd) = real_etcd("d12_d_a_login_in_a_target_is_used") else {
+        return;
+    };
+    let address = etcd.address();
+    enable(address, "");
+    as_root(address, &["put", "orders/1", "10.0.0.1:80"]);
+    for text in [
+        format!("etcd://app:word@{address}/orders"),
+        format!("etcd:///{address}?key=orders&user=app&pass=%77ord"),
+    ] {
+        let target = text.parse().expect("a target");
+        let registry = lameduck_registry::builtin()
+            .connect(&target)
+            .expect("taken");
+        let mut watcher = Watcher::new(&*registry, "orders");
+        watcher.until(|watcher| watcher.entries.len() == 1).await;
+        assert!(!format!("{registry:?} {target:?} {target}").contains("word"));
+    }
+}
