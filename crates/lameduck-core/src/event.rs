@@ -108,6 +108,14 @@ pub enum Event {
         /// The client.
         remote: Address,
     },
+    /// A program advertises a loopback address in a registry that is elsewhere: only callers on this
+    /// machine reach it. Said once.
+    AdvertisedLoopback {
+        /// The registry, or the first of them, as its target says.
+        registry: String,
+        /// What is published.
+        address: Address,
+    },
     /// A registry confirmed a wanted state, or failed to.
     Registration {
         /// Which registry, as its target says.

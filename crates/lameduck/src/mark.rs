@@ -17,6 +17,31 @@ pub const CLOSING: HeaderName = HeaderName::from_static("lameduck-closing");
 /// `lameduck-refused: <life>`: this request was not processed.
 pub const REFUSED: HeaderName = HeaderName::from_static("lameduck-refused");
 
+/// `lameduck-ask: life` in a request: from here on the answers of this connection say who answers, where
+/// the server shows that to those who ask ([`ShowLife::Asked`]).
+pub const ASK: HeaderName = HeaderName::from_static("lameduck-ask");
+/// Its value.
+pub(crate) const ASK_LIFE: HeaderValue = HeaderValue::from_static("life");
+
+/// To whom a server shows the `lameduck-life` mark. The other two marks, which are there only while it
+/// leaves, name the life too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ShowLife {
+    /// In each connection's first answer.
+    #[default]
+    Always,
+    /// In the next answer of a connection on which a request [asked](ASK); callers of lameduck's ask.
+    Asked,
+    /// To nobody. Callers learn of lives from the registry alone; a caller with fixed addresses does
+    /// not see that another service answers, or another life.
+    Never,
+}
+
+/// Whether a request asks who answers.
+pub(crate) fn asks_life(headers: &HeaderMap) -> bool {
+    headers.get(&ASK) == Some(&ASK_LIFE)
+}
+
 /// What a `lameduck-life` mark says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -82,13 +107,13 @@ pub fn is_marked(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with(PREFIX))
 }
 
-/// Takes all three marks away. True where there was one.
+/// Takes all three marks away, and the question for one. True where there was one.
 pub fn strip(headers: &mut HeaderMap) -> bool {
     let mut any = false;
     if !is_marked(headers) {
         return any;
     }
-    for name in [&LIFE, &CLOSING, &REFUSED] {
+    for name in [&LIFE, &CLOSING, &REFUSED, &ASK] {
         any |= headers.remove(name).is_some();
     }
     any

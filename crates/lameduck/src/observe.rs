@@ -155,24 +155,10 @@ fn log(event: &Event) {
             let services: Vec<&str> = services.iter().map(ServiceName::as_str).collect();
             info!(services = services.join(","), %address, "listening");
         }
-        Event::AcceptPaused { address, why } => warn!(
+        Event::AdvertisedLoopback { registry, address } => warn!(
+            %registry,
             %address,
-            %why,
-            "no connection is accepted for now: new ones wait in the kernel's queue"
-        ),
-        Event::AcceptResumed { address, after } => {
-            info!(%address, ?after, "connections are accepted again");
-        }
-        Event::AuthorityRefused { remote, authority } => warn!(
-            %remote,
-            ?authority,
-            "a client's requests are reset: their :authority is no host; set one there \
-             (grpc.default_authority in C-core's clients, grpc.WithAuthority in Go's)"
-        ),
-        Event::TooManyResets { remote } => warn!(
-            %remote,
-            "a client's connection was ended: it resets calls as soon as it has sent them; where it is no \
-             attack, raise `rapid_resets` by Builder::server"
+            "the advertised address reaches this machine only, and the registry is elsewhere"
         ),
         Event::Registration {
             registry,
@@ -215,6 +201,32 @@ fn log(event: &Event) {
             info!(life = %report.life, "{report}");
         }
         Event::Stopped(report) => warn!(life = %report.life, "{report}"),
+        _ => log_of_connections(event),
+    }
+}
+
+/// What a server says of those who connect to it.
+fn log_of_connections(event: &Event) {
+    match event {
+        Event::AcceptPaused { address, why } => warn!(
+            %address,
+            %why,
+            "no connection is accepted for now: new ones wait in the kernel's queue"
+        ),
+        Event::AcceptResumed { address, after } => {
+            info!(%address, ?after, "connections are accepted again");
+        }
+        Event::AuthorityRefused { remote, authority } => warn!(
+            %remote,
+            ?authority,
+            "a client's requests are reset: their :authority is no host; set one there \
+             (grpc.default_authority in C-core's clients, grpc.WithAuthority in Go's)"
+        ),
+        Event::TooManyResets { remote } => warn!(
+            %remote,
+            "a client's connection was ended: it resets calls as soon as it has sent them; where it is no \
+             attack, raise `rapid_resets` by Builder::server"
+        ),
         _ => log_of_callers(event),
     }
 }

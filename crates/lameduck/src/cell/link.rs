@@ -60,6 +60,7 @@ pub(crate) struct Link {
     end: OnceLock<End>,
     task: AtomicWaker,
     changed: Notify,
+    asked: AtomicBool,
 }
 
 impl Link {
@@ -86,6 +87,7 @@ impl Link {
             end: OnceLock::new(),
             task: AtomicWaker::new(),
             changed: Notify::new(),
+            asked: AtomicBool::new(false),
         }
     }
 
@@ -97,6 +99,16 @@ impl Link {
     }
 
     // --- the calls' side -------------------------------------------------------------------------
+
+    /// Whether the peer was asked who it is.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// The peer was asked who it is: a request with the question was opened.
+    pub(crate) fn set_asked(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+    }
 
     /// Takes a stream slot. False where there is none, or where no stream may be opened any more.
     pub(crate) fn take(&self) -> bool {

@@ -31,6 +31,8 @@ pub(crate) enum Flag {
     LastAnswer = 1 << 10,
     /// HTTP/2: the peer gives up too many calls; the connection ends.
     TooManyResets = 1 << 11,
+    /// The peer has asked who answers.
+    AskedLife = 1 << 12,
 }
 
 const ONE_BEGUN: u64 = 1 << 32;

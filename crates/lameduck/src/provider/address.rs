@@ -2,7 +2,7 @@
 //!
 //! `advertise`, else the address that was bound where it is one of its own, else `POD_IP`, else the
 //! source address of the route to the registry. A loopback address is refused unless the registry
-//! is on loopback too: others would dial themselves.
+//! is on loopback too: others would dial themselves. Only what `advertise` says is believed.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
@@ -33,13 +33,19 @@ pub(super) enum Whereabouts {
     At(Vec<String>),
 }
 
+impl Whereabouts {
+    /// Whether it is on this machine.
+    fn is_near(&self) -> bool {
+        match self {
+            Self::Here => true,
+            Self::At(hosts) => hosts.iter().any(|host| is_loopback(host)),
+        }
+    }
+}
+
 impl Facts {
     /// The address to publish in a registry there; `Err` says why there is none.
     pub(super) fn address(&self, registry: &Whereabouts) -> Result<Address, String> {
-        let near = match registry {
-            Whereabouts::Here => true,
-            Whereabouts::At(hosts) => hosts.iter().any(|host| is_loopback(host)),
-        };
         let address = match &self.advertise {
             Some(address) => address.clone(),
             None => Address::from(SocketAddr::new(self.ip(registry)?, self.bound.port())),
@@ -47,12 +53,26 @@ impl Facts {
         if address.is_unspecified() {
             return Err(format!("nobody can dial {address}; {SAY}"));
         }
-        if address.is_loopback() && !near {
+        // What a program says in so many words is believed: callers may be on this machine too.
+        if self.advertise.is_none() && address.is_loopback() && !registry.is_near() {
+            let by_pod_ip = self.bound.ip().is_unspecified() && self.pod_ip != PodIp::Unset;
+            let because = if by_pod_ip {
+                " (the environment variable POD_IP says so: correct it, or unset it)"
+            } else {
+                ""
+            };
             return Err(format!(
-                "{address} reaches this machine only, and the registry is elsewhere; {SAY}"
+                "{address} reaches this machine only{because}, and the registry is elsewhere; {SAY}, \
+                 with an address of this host that callers reach"
             ));
         }
         Ok(address)
+    }
+
+    /// Whether callers that read the registry there may not reach what the program advertises.
+    pub(super) fn is_doubtful(&self, registry: &Whereabouts) -> bool {
+        let advertised = self.advertise.as_ref();
+        advertised.is_some_and(Address::is_loopback) && !registry.is_near()
     }
 
     fn ip(&self, registry: &Whereabouts) -> Result<IpAddr, String> {
@@ -163,6 +183,28 @@ mod tests {
         let why = "variable POD_IP is \"nonsense\", which is no IP address";
         check(&wrong("0.0.0.0:80"), &["127.0.0.1:2379"], Err(why));
         check(&wrong("10.3.3.3:80"), &["10.9.9.9:2379"], Ok("10.3.3.3:80"));
+    }
+
+    #[test]
+    fn d14_a_pod_ip_of_loopback_is_refused_with_its_name_and_advertise_is_believed() {
+        let in_compose = Facts {
+            pod_ip: PodIp::Ip([127, 0, 0, 1].into()),
+            ..facts("0.0.0.0:80")
+        };
+        let why = "127.0.0.1:80 reaches this machine only (the environment variable POD_IP says so";
+        check(&in_compose, &["etcd:4001"], Err(why));
+        check(&in_compose, &["127.0.0.1:2379"], Ok("127.0.0.1:80"));
+        let far = Whereabouts::At(vec!["10.9.9.9:2379".to_owned()]);
+        assert!(!in_compose.is_doubtful(&far));
+        for advertised in ["127.0.0.1:55032", "localhost:55032"] {
+            let told = Facts {
+                advertise: Some(advertised.parse().expect("an address")),
+                ..in_compose.clone()
+            };
+            check(&told, &["10.9.9.9:2379"], Ok(advertised));
+            assert!(told.is_doubtful(&far));
+            assert!(!told.is_doubtful(&Whereabouts::Here));
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::builder::{Builder, Provider};
 use super::error::BuildError;
 use super::handle::{Commands, Shared, Status};
 use super::hooks::Hook;
+use super::listener;
 use super::registration::{Planned, RegistrationStatus};
 use super::routes;
 use super::run::Living;
@@ -40,6 +41,7 @@ impl Builder {
             .listener(parts.listener)
             .events(parts.events.clone())
             .limits(self.limits)
+            .show_life(self.shows)
             .router(routes::join(self.routers, self.grpc, shown).map_err(BuildError::Routes)?)
             .build()
             .map_err(|source| BuildError::Bind {
@@ -159,8 +161,13 @@ impl Builder {
     }
 
     pub(super) fn bind(&mut self) -> Result<TcpListener, BuildError> {
-        if let Some(listener) = self.listener.take() {
-            return Ok(listener);
+        let given = match self.listener.take() {
+            None if self.inherits => listener::inherited()?,
+            given => given,
+        };
+        if let Some(given) = given {
+            listener::check(&given).map_err(BuildError::Listen)?;
+            return Ok(given);
         }
         let text = self.listen.as_deref();
         let text = text.ok_or_else(|| BuildError::Listen("nowhere to listen".to_owned()))?;
@@ -171,7 +178,12 @@ impl Builder {
             address: text.to_owned(),
             source,
         })?;
-        bind_first(&found).map_err(|source| BuildError::Bind {
+        let bind = if self.shares_port {
+            crate::serve::bind_shared
+        } else {
+            crate::serve::bind
+        };
+        bind_first(&found, bind).map_err(|source| BuildError::Bind {
             address: text.to_owned(),
             source,
         })
@@ -183,6 +195,7 @@ impl Builder {
         registries: &[Connected],
         listener: &TcpListener,
         life: Life,
+        events: &Events,
     ) -> Result<Vec<Planned>, BuildError> {
         let advertise = self
             .advertise
@@ -205,6 +218,15 @@ impl Builder {
                 source,
             })?,
         };
+        let doubtful = registries
+            .iter()
+            .find(|registry| facts.is_doubtful(&registry.whereabouts));
+        if let (Some(registry), Some(address)) = (doubtful, &facts.advertise) {
+            events.emit(&Event::AdvertisedLoopback {
+                registry: registry.name.clone(),
+                address: address.clone(),
+            });
+        }
         registries
             .iter()
             .map(|registry| self.registration(services, registry, &facts, life))
@@ -343,10 +365,13 @@ fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
 
 /// Binds the first address that is one of this machine's. A port that somebody holds is no reason to
 /// listen elsewhere.
-fn bind_first(addresses: &[SocketAddr]) -> io::Result<TcpListener> {
+fn bind_first(
+    addresses: &[SocketAddr],
+    bind: fn(SocketAddr) -> io::Result<TcpListener>,
+) -> io::Result<TcpListener> {
     let mut last = io::ErrorKind::NotFound.into();
     for address in addresses {
-        match crate::serve::bind(*address) {
+        match bind(*address) {
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => last = error,
             bound => return bound,
         }

@@ -24,6 +24,7 @@ use super::registration::Planned;
 use super::run::Living;
 use crate::env::Environment;
 use crate::health::{Health, ServingStatus};
+use crate::mark::ShowLife;
 use crate::observe::{Events, Observer};
 use crate::serve::{Limits, Server};
 
@@ -47,6 +48,9 @@ pub struct Builder {
     pub(super) hooks: Vec<Hook>,
     pub(super) observers: Vec<Observer>,
     pub(super) limits: Limits,
+    pub(super) shows: ShowLife,
+    pub(super) inherits: bool,
+    pub(super) shares_port: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,6 +113,30 @@ impl Builder {
     /// Listens on a socket that is bound and listening already (handed over, or made by a test).
     pub fn listener(mut self, listener: TcpListener) -> Self {
         self.listener = Some(listener);
+        self
+    }
+
+    /// Listens on the socket that the service manager hands over: systemd's socket activation, by
+    /// `LISTEN_FDS` and `LISTEN_PID`, the first one. Where none is handed over, on
+    /// [`listen`](Self::listen), if that is said too. A restart then closes no port: what connects
+    /// meanwhile waits for the successor.
+    pub fn listen_inherited(mut self, wanted: bool) -> Self {
+        self.inherits = wanted;
+        self
+    }
+
+    /// Whether other processes of this user may listen on the same address (SO_REUSEPORT; default: no).
+    /// The kernel spreads new connections over them, so a successor may start before its predecessor
+    /// leaves. All of them have to say it.
+    pub fn share_port(mut self, shared: bool) -> Self {
+        self.shares_port = shared;
+        self
+    }
+
+    /// To whom answers say which life answers, in the header `lameduck-life` (default: to all). See
+    /// [`ShowLife`].
+    pub fn show_life(mut self, to: ShowLife) -> Self {
+        self.shows = to;
         self
     }
 
@@ -257,7 +285,7 @@ impl Builder {
         let life = Life::first(boot_id()?);
         let events = Events::apart(std::mem::take(&mut self.observers));
         announce_times(&events, life, &self, &plan, &registries);
-        let planned = self.registrations(&services, &registries, &listener, life)?;
+        let planned = self.registrations(&services, &registries, &listener, life, &events)?;
         let health = Health::new();
         services
             .iter()

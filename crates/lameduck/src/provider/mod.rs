@@ -21,12 +21,14 @@ mod builder;
 mod error;
 mod handle;
 mod hooks;
+mod listener;
 mod registration;
 mod report;
 mod routes;
 mod run;
 mod signals;
 
+pub use crate::mark::ShowLife;
 pub use builder::{Builder, Provider};
 pub use error::BuildError;
 pub use handle::{Answer, Handle, Status};

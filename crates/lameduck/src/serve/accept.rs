@@ -20,6 +20,7 @@ use super::pause::Pause;
 use super::shared::{Crowd, Listening, Shared};
 use crate::cell::gate::Gate;
 use crate::foreign::{discard, quietly_await};
+use crate::mark::ShowLife;
 use crate::observe::Events;
 
 /// A listener with a backlog that survives a burst of connects: std's 128 overflow, and each overflow
@@ -28,6 +29,19 @@ use crate::observe::Events;
 /// # Errors
 /// Where the address is in use, not of this host, or not permitted: choose another, or find who holds it.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    listen(address, false)
+}
+
+/// The same on a port that other processes of this user may listen on too, each with its own queue
+/// (SO_REUSEPORT): the kernel spreads new connections over those that listen.
+///
+/// # Errors
+/// As [`bind`]; also where a socket listens there that does not share its port.
+pub fn bind_shared(address: SocketAddr) -> io::Result<TcpListener> {
+    listen(address, true)
+}
+
+fn listen(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
@@ -35,6 +49,7 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     )?;
     // A successor binds while old connections of the same port still wait out their time.
     socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
     socket.bind(&address.into())?;
     socket.listen(LISTEN_BACKLOG)?;
     Ok(socket.into())
@@ -50,6 +65,7 @@ pub struct ServerBuilder {
     router: Router,
     events: Events,
     limits: Limits,
+    shows: ShowLife,
 }
 
 impl ServerBuilder {
@@ -95,6 +111,13 @@ impl ServerBuilder {
         self
     }
 
+    /// To whom answers say which life answers. Default: to all.
+    #[must_use]
+    pub fn show_life(mut self, to: ShowLife) -> Self {
+        self.shows = to;
+        self
+    }
+
     /// Who hears of accepting that does not go on. The log alone if nobody is given.
     #[must_use]
     pub(crate) fn events(mut self, events: Events) -> Self {
@@ -122,13 +145,16 @@ impl ServerBuilder {
             local_addr: listener.local_addr()?,
             listener,
             router: self.router,
-            shared: Arc::new(Shared::new(
-                self.gate.unwrap_or_default(),
-                life,
-                self.services,
-                self.events.clone(),
-                self.limits,
-            )),
+            shared: Arc::new(
+                Shared::new(
+                    self.gate.unwrap_or_default(),
+                    life,
+                    self.services,
+                    self.events.clone(),
+                    self.limits,
+                )
+                .showing(self.shows),
+            ),
             events: self.events,
         })
     }

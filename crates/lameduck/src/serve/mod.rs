@@ -47,7 +47,7 @@ mod service;
 mod shared;
 mod upload;
 
-pub use accept::{Server, ServerBuilder, bind};
+pub use accept::{Server, ServerBuilder, bind, bind_shared};
 pub use control::{Connections, Control};
 pub use limits::{Limits, LimitsError};
 pub use peer::ConnectionInfo;

@@ -22,6 +22,7 @@ use super::upload::Upload;
 use crate::cell::streams;
 use crate::cell::wire::Flag;
 use crate::health::messages::SERVICE;
+use crate::mark::ShowLife;
 use crate::{deadline, mark};
 
 /// Serves the requests of one connection.
@@ -49,6 +50,9 @@ impl hyper::service::Service<Request<Incoming>> for Service {
             }
         }
         let peer = Arc::clone(&self.peer);
+        if peer.shared.shows == ShowLife::Asked && mark::asks_life(request.headers()) {
+            peer.wire.set(Flag::AskedLife);
+        }
         let entered = if is_health(&request) {
             Some(peer.enter_uncounted())
         } else {
@@ -151,6 +155,14 @@ fn deadline_exceeded() -> Response<Body> {
 fn mark_life(peer: &Peer, headers: &mut HeaderMap) {
     // What the application passes on from elsewhere would speak in our name.
     mark::strip(headers);
+    let shown = match peer.shared.shows {
+        ShowLife::Always => true,
+        ShowLife::Asked => peer.wire.has(Flag::AskedLife),
+        ShowLife::Never => false,
+    };
+    if !shown {
+        return;
+    }
     let announcement = peer.shared.announcement.load();
     if peer.wire.identify(announcement.generation) {
         headers.insert(mark::LIFE, announcement.identity.clone());

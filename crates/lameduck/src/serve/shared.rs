@@ -17,7 +17,7 @@ use super::limits::Limits;
 use crate::cell::gate::Gate;
 use crate::cell::tally::{Numbers, Tally};
 use crate::effects::connection::Orders;
-use crate::mark::{Identity, life_value};
+use crate::mark::{Identity, ShowLife, life_value};
 use crate::observe::Events;
 
 /// What answers say about who gives them.
@@ -84,6 +84,7 @@ pub(super) struct Shared {
     pub(super) announcement: ArcSwap<Announcement>,
     pub(super) services: Vec<String>,
     pub(super) limits: Limits,
+    pub(super) shows: ShowLife,
     pub(super) tally: Tally,
     pub(super) orders: watch::Sender<Orders>,
     pub(super) listening: watch::Sender<Listening>,
@@ -143,6 +144,7 @@ impl Shared {
             announcement: ArcSwap::from_pointee(Announcement::of(life, &services, 1)),
             services,
             limits,
+            shows: ShowLife::default(),
             tally: Tally::default(),
             orders: watch::Sender::default(),
             listening: watch::Sender::new(Listening::Open),
@@ -152,6 +154,12 @@ impl Shared {
             refused: ToldPeers::default(),
             resetting: ToldPeers::default(),
         }
+    }
+
+    /// The same for a server that shows its life to these.
+    pub(super) fn showing(mut self, shows: ShowLife) -> Self {
+        self.shows = shows;
+        self
     }
 
     /// Says that a connection of this host was ended for its resets. Once a host.

@@ -15,6 +15,7 @@ use super::failure::{CallError, Failure};
 use super::outgoing::Outgoing;
 use super::pump::Pump;
 use super::{Connection, Slot};
+use crate::mark;
 
 /// What this side is, said where the application says nothing, and after what it says.
 const AGENT: &str = concat!("lameduck/", env!("CARGO_PKG_VERSION"));
@@ -49,7 +50,11 @@ impl Connection {
         let Some(mut handle) = handle.as_deref().cloned() else {
             return Err(Failure::handed_back(CallError::closed(), body));
         };
-        let request = request(head, &self.inner.authority);
+        let mut request = request(head, &self.inner.authority);
+        let asks = !slot.link.has_asked();
+        if asks {
+            request.headers_mut().insert(mark::ASK, mark::ASK_LIFE);
+        }
         let open = || handle.send_request(request, body.is_empty());
         let opened = if slot.is_health {
             slot.link.open_health(|| {
@@ -61,11 +66,16 @@ impl Connection {
             open()
         };
         match opened {
-            Ok((response, stream)) => Ok(Sent {
-                response,
-                pump: send_body(stream, body),
-                slot,
-            }),
+            Ok((response, stream)) => {
+                if asks {
+                    slot.link.set_asked();
+                }
+                Ok(Sent {
+                    response,
+                    pump: send_body(stream, body),
+                    slot,
+                })
+            }
             Err(error) => {
                 let error = CallError::not_opened(error, &self.inner.link);
                 Err(Failure::handed_back(error, body))

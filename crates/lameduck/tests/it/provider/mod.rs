@@ -4,6 +4,7 @@ mod descriptors;
 mod foreign;
 mod frozen;
 mod leaving;
+mod listening;
 mod process;
 mod routes;
 mod signals;

@@ -54,6 +54,7 @@ fn child() {
             "stuck, on a budget" => server().budget(BUDGET),
             "serve, on a budget" => server().budget(super::frozen::BUDGET),
             "short of descriptors" => super::descriptors::watched(server()),
+            "inherits" => server().listen_inherited(true),
             _ => server(),
         };
         let provider = server.build().expect("it builds");
@@ -196,7 +197,23 @@ impl Process {
 
     /// The same with this for stderr.
     pub fn start_with(role: &str, peer: &str, stderr: Stdio) -> Self {
-        let mut child = Command::new(env::current_exe().expect("this program"))
+        let command = Command::new(env::current_exe().expect("this program"));
+        Self::spawn(command, role, peer, Stdio::null(), stderr)
+    }
+
+    /// A server that gets this listener as a service manager hands it over.
+    pub fn start_inheriting(listener: std::net::TcpListener) -> Self {
+        // The manager sets descriptor 3, and says which process it is for.
+        let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\" 3<&0 </dev/null";
+        let mut command = Command::new("sh");
+        let program = env::current_exe().expect("this program");
+        command.args(["-c", script]).arg(program);
+        let listener = std::os::fd::OwnedFd::from(listener);
+        Self::spawn(command, "inherits", "", listener.into(), Stdio::piped())
+    }
+
+    fn spawn(mut command: Command, role: &str, peer: &str, input: Stdio, stderr: Stdio) -> Self {
+        let mut child = command
             .args([
                 "--exact",
                 "provider::signals::child",
@@ -205,7 +222,7 @@ impl Process {
             ])
             .env(ROLE, role)
             .env(PEER, peer)
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(Stdio::piped())
             .stderr(stderr)
             .kill_on_drop(true)
