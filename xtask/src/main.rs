@@ -2,6 +2,7 @@
 
 mod bench;
 mod codegen;
+mod h2spec;
 mod lint;
 mod metadata;
 mod mutants;
@@ -47,6 +48,11 @@ const TASKS: &[Task] = &[
         name: "page",
         about: "open the last comparison's report, or another, in a headless Chromium and check how it looks",
         run: page::run,
+    },
+    Task {
+        name: "h2spec",
+        about: "run the conformance suite h2spec (built by Go, kept in the user's cache) against our port",
+        run: h2spec::run,
     },
     Task {
         name: "bench",

@@ -37,6 +37,11 @@ const NEEDS: &[Need] = &[
         source: Source::ByHand("put an etcd 3.6 on the path under that name"),
     },
     Need {
+        name: "go",
+        programs: &["go"],
+        source: Source::ByHand("install Go 1.24 or later, which builds h2spec"),
+    },
+    Need {
         name: "ip",
         programs: &["ip"],
         source: Source::Debian(&["iproute2"]),

@@ -60,6 +60,14 @@ pub const STAGES: &[Stage] = &[
         exit_code: 0,
         minutes_max: 3,
     },
+    Stage {
+        name: Cow::Borrowed("h2spec finds our HTTP/2 as strict as hyper's"),
+        needs: Some("go"),
+        program: Program::Cargo,
+        arguments: &["run", "--quiet", "-p", "xtask", "--", "h2spec"],
+        exit_code: 0,
+        minutes_max: 5,
+    },
     lab("a short lab loses nothing", &[], 0),
     lab("nor without a second placement", &["--no-failover"], 0),
     Stage {
