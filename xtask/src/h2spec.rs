@@ -10,7 +10,7 @@ use crate::metadata::Workspace;
 use crate::shell::{self, Failure, Outcome};
 
 /// The suite, at a version.
-const MODULE: &str = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1";
+const MODULE: &str = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible";
 /// The directory that it is kept in, below the cache of the user.
 const KEPT: &str = "lameduck/h2spec-v2.2.1";
 /// The server that is asked.
