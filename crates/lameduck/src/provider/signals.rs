@@ -328,17 +328,18 @@ impl State {
         named.join("+")
     }
 
-    /// Listens no more once nobody is left who catches signals.
+    /// Listens no more once no provider is left that catches signals.
     fn settle(&mut self) {
-        if self.catching().next().is_none()
-            && let Some(listener) = self.listener.take()
-        {
-            listener.stop();
-        }
-        // The handlers read it: a signal then ends the process as it would without us.
+        let catches = self.catching().next().is_some();
+        let left = if catches { None } else { self.listener.take() };
+        // The handlers read it: a signal then ends the process as it would without us. First this, then
+        // the listener's end: in between, no signal is lost.
         let default = self.listener.is_none() && self.effect() == Effect::Default;
         if let Some(own) = &self.own {
             own.restore(default);
+        }
+        if let Some(listener) = left {
+            listener.stop();
         }
     }
 

@@ -37,6 +37,8 @@ impl Own {
         let caught_here = SIGNALS.into_iter().filter(|signal| !left_alone(*signal));
         let default = |signal| {
             let switch = Switch::default();
+            // From here to the listener's handlers a signal does what it did before.
+            switch.set(true);
             let ours = !has(caught, signal) && !has(ignored, signal);
             let registered =
                 ours && flag::register_conditional_default(signal, switch.shared()).is_ok();
