@@ -257,7 +257,7 @@ impl Builder {
         self
     }
 
-    /// Shows every [`Event`] to `observer`, in the order in which they happened, on a thread of their
+    /// Shows every [`Event`](lameduck_core::event::Event) to `observer`, in the order in which they happened, on a thread of their
     /// own: one that blocks delays nothing. [`Provider::run`] returns once the last was shown, or half
     /// a second later. One that panics sees nothing more.
     pub fn on_event(mut self, observer: Observer) -> Self {
