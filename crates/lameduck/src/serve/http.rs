@@ -114,8 +114,7 @@ fn http1_builder(limits: &Limits) -> http1::Builder {
         .header_read_timeout(limits.http1_idle)
         .max_header_size(limits.http1_head_bytes)
         .max_buf_size(limits.http1_head_bytes.max(HTTP1_BUFFER_BYTES))
-        // A client that has said all of its request may shut down its side, and gets its answer.
-        .half_close(true);
+        .half_close(limits.http1_half_close);
     if limits.http1_headers != HTTP1_HEADERS_MAX {
         // hyper keeps their table on the stack unless a number is given.
         builder.max_headers(limits.http1_headers);

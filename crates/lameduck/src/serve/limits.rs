@@ -75,6 +75,11 @@ pub struct Limits {
     /// HTTP/1.1: headers of a request. More are answered by 431. Default:
     /// [`HTTP1_HEADERS_MAX`](limits::HTTP1_HEADERS_MAX).
     pub http1_headers: usize,
+    /// HTTP/1.1: whether a client that shuts down its side of the connection (`nc -N` does) still gets its
+    /// answer. Default: `false`, as in axum: the end of a client's side means that it has hung up, and
+    /// its handler is cancelled. With `true` the handler of a client that has gone works on until it
+    /// is done, or until the kernel gives the connection up, about a minute later; a stop waits for it.
+    pub http1_half_close: bool,
     /// HTTP/2: bytes of a request's header list, as RFC 9113 (6.5.2) counts them: 32 more for each
     /// header. Longer ones are answered by 431. Default:
     /// [`HTTP2_HEAD_BYTES_MAX`](limits::HTTP2_HEAD_BYTES_MAX).
@@ -125,6 +130,7 @@ impl Default for Limits {
             age: None,
             http1_head_bytes: limits::HTTP1_HEAD_BYTES_MAX,
             http1_headers: limits::HTTP1_HEADERS_MAX,
+            http1_half_close: false,
             http2_head_bytes: limits::HTTP2_HEAD_BYTES_MAX,
             streams: limits::SERVER_STREAMS_MAX,
             stream_window: limits::WINDOW_BYTES,

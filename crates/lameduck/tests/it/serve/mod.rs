@@ -6,6 +6,7 @@ pub mod client;
 mod cut;
 mod goaway;
 mod grpc;
+mod hang_up;
 mod limits;
 pub mod permits;
 mod plain;
