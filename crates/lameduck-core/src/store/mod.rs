@@ -29,6 +29,7 @@ pub use query::{Found, Order, Output, Query, SortBy};
 pub use txn::{Answer, Assign, Compare, Op, Operand, Put, Relation, Txn, TxnAnswer};
 
 use crate::limits;
+use crate::mutant;
 use crate::rng::Rng;
 use crate::time::Timestamp;
 use history::History;
@@ -137,6 +138,25 @@ impl Store {
             history: History::default(),
             leases: Leases::default(),
         }
+    }
+
+    /// The same at `revision` (at least 1, at most half of what the type holds), which counts as
+    /// compacted: readers that come from an earlier store with lower revisions hear [`Compacted`]
+    /// and list anew, where they would otherwise wait for this store to overtake that one. At 1 or
+    /// below nothing changes.
+    ///
+    /// For an empty store only, before the first write.
+    #[must_use]
+    pub fn beginning_at(mut self, revision: i64) -> Self {
+        debug_assert_eq!(self.revision, 1, "the store is new");
+        let revision = revision.min(i64::MAX / 2);
+        if revision > 1 {
+            self.revision = revision;
+            if !mutant!("store/a-start-is-compacted") {
+                self.history.compact(revision);
+            }
+        }
+        self
     }
 
     /// The latest revision.

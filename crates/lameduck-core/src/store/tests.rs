@@ -453,6 +453,42 @@ fn the_past_ends_where_it_is_compacted() {
 }
 
 #[test]
+fn r13_a_reader_of_an_earlier_store_hears_that_its_past_is_gone() {
+    let mut store = store().beginning_at(1_000);
+    assert_eq!((store.revision(), store.compacted()), (1_000, 1_000));
+    let gone = Compacted { revision: 1_000 };
+    for from in [1, 52, 999] {
+        let mut old = Cursor::new(everything(), Kinds::All, from);
+        assert_eq!(store.read(&mut old, 9), Err(gone), "{from}");
+        let query = Query {
+            revision: Some(from),
+            ..Query::new(everything())
+        };
+        assert_eq!(store.range(&query), Err(StoreError::Compacted(gone)));
+    }
+    let mut fresh = Cursor::new(everything(), Kinds::All, 1_001);
+    store.put(put("a", "1")).unwrap();
+    assert_eq!(told(&store.read(&mut fresh, 9).unwrap()), ["1001 a"]);
+    assert_eq!(store.compact(1_000), Err(StoreError::Compacted(gone)));
+    store.compact(1_001).unwrap();
+    // What a clock may say besides.
+    for (asked, revision, compacted) in [
+        (i64::MIN, 1, -1),
+        (0, 1, -1),
+        (1, 1, -1),
+        (2, 2, 2),
+        (i64::MAX, i64::MAX / 2, i64::MAX / 2),
+    ] {
+        let store = Store::new(Bounds::default(), 7).beginning_at(asked);
+        assert_eq!(
+            (store.revision(), store.compacted()),
+            (revision, compacted),
+            "{asked}"
+        );
+    }
+}
+
+#[test]
 fn everything_is_bounded() {
     let small = Bounds {
         items: 2,

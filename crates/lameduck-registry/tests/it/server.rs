@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 
 use lameduck_core::limits;
 use lameduck_etcd_proto::etcdserverpb as pb;
+use lameduck_registry::etcd::ports;
 use lameduck_registry::etcd::server::DevServer;
 use pb::request_op::Request;
 use pb::response_op::Response;
@@ -24,7 +25,12 @@ pub(crate) struct Dev {
 }
 
 impl Dev {
+    /// At revision 1, as a new etcd.
     pub(crate) fn start() -> Self {
+        Self::start_with(|server| server.beginning_at(1))
+    }
+
+    pub(crate) fn start_with(choose: impl FnOnce(DevServer) -> DevServer + Send + 'static) -> Self {
         let (end, ended) = oneshot::channel::<()>();
         let (bound, address) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -32,7 +38,7 @@ impl Dev {
             let runtime = runtime.enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-                let server = DevServer::bind(any).await.expect("a free port");
+                let server = choose(DevServer::bind(any).await.expect("a free port"));
                 bound.send(server.local_addr()).expect("the test waits");
                 server.run(async { drop(ended.await) }).await;
             });
@@ -64,6 +70,13 @@ fn put(key: &str, value: &str) -> pb::PutRequest {
     pb::PutRequest {
         key: key.to_owned().into(),
         value: value.to_owned().into(),
+        ..Default::default()
+    }
+}
+
+fn key(key: &str) -> pb::RangeRequest {
+    pb::RangeRequest {
+        key: key.to_owned().into(),
         ..Default::default()
     }
 }
@@ -468,4 +481,75 @@ async fn only_loopback_is_taken() {
     assert!(refused.to_string().contains("127.0.0.1"), "{refused}");
     let six = DevServer::bind("[::1]:0".parse().expect("an address")).await;
     assert!(six.is_ok() || std::net::TcpListener::bind("[::1]:0").is_err());
+}
+
+/// The development server at `address` until the sender is dropped.
+async fn life(
+    address: SocketAddr,
+) -> (SocketAddr, oneshot::Sender<()>, tokio::task::JoinHandle<()>) {
+    let server = DevServer::bind(address).await.expect("its port is free");
+    let address = server.local_addr();
+    let (end, ended) = oneshot::channel::<()>();
+    let running = tokio::spawn(server.run(async { drop(ended.await) }));
+    (address, end, running)
+}
+
+#[tokio::test]
+async fn r13_a_restart_strands_no_watcher() {
+    let mut rng = lameduck_core::rng::Rng::from_seed(u64::from(std::process::id()) + 13);
+    let mut address = ports::free(1, &mut rng).expect("a port")[0];
+    let mut last = None::<i64>;
+    for _ in 0..3 {
+        let (bound, end, running) = life(address).await;
+        address = bound;
+        let wire = Wire::connect(address).await;
+        let mut kv = wire.kv();
+        if let Some(last) = last {
+            // As clientv3 resumes: behind the last revision it has heard of, whatever that was.
+            for from in [last + 1, last, 2] {
+                let mut stream = wire.watch().await;
+                stream.create(watch("orders/1", from));
+                assert_eq!(words(&stream.next().await), "0 created");
+                let gone = stream.next().await;
+                assert_eq!(words(&gone), "0 canceled compacted", "from {from}");
+                assert!(gone.compact_revision > last, "{gone:?}");
+            }
+            // Lists go on at the revision of their first page.
+            let page = pb::RangeRequest {
+                revision: last,
+                ..key("orders/1")
+            };
+            let gone = kv.range(page).await.expect_err("forgotten");
+            assert_eq!(gone.code(), Code::OutOfRange, "{gone:?}");
+            // A condition on a revision of an earlier life never holds by chance.
+            kv.put(put("orders/1", "now")).await.expect("put");
+            let unchanged = pb::Compare {
+                key: "orders/1".into(),
+                target: pb::compare::CompareTarget::Mod.into(),
+                target_union: Some(pb::compare::TargetUnion::ModRevision(last)),
+                ..Default::default()
+            };
+            let txn = pb::TxnRequest {
+                compare: vec![unchanged],
+                ..Default::default()
+            };
+            let done = kv.txn(txn).await.expect("asked").into_inner();
+            assert!(!done.succeeded);
+        }
+        for _ in 0..50 {
+            kv.put(put("orders/1", "before")).await.expect("put");
+        }
+        let answer = kv.put(put("orders/1", "last")).await.expect("put");
+        let header = answer.into_inner().header.expect("always there");
+        assert!(last.is_none_or(|last| header.revision > last));
+        // One that begins now hears the next.
+        let mut stream = wire.watch().await;
+        stream.create(watch("orders/1", header.revision + 1));
+        assert_eq!(words(&stream.next().await), "0 created");
+        kv.put(put("orders/1", "heard")).await.expect("put");
+        assert_eq!(words(&stream.next().await), "0 +orders/1");
+        last = Some(header.revision + 1);
+        drop(end);
+        running.await.expect("no panic");
+    }
 }

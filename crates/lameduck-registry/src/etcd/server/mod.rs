@@ -3,7 +3,8 @@
 //! What clients of registries use of etcd 3.4 works as there, with the same codes and texts: KV,
 //! Lease, Watch, the member list, status. What differs:
 //!
-//! - Nothing is kept: a restart is an empty store at revision 1.
+//! - Nothing is kept: a restart is an empty store. Its first revision is made from the clock and counts
+//!   as compacted, so that a client that resumes a watch of an earlier life is cancelled and lists anew.
 //! - Leases end on time (etcd: up to half a second late); the shortest is 2 s, as in etcd.
 //! - The past is bounded ([`limits::STORE_HISTORY_MAX`]): older revisions are compacted by themselves.
 //! - The member list names the address that the client came in on.
@@ -24,7 +25,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -65,6 +66,7 @@ const PREFACE_PAUSE: Duration = Duration::from_millis(10);
 pub struct DevServer {
     listener: TcpListener,
     address: SocketAddr,
+    revision: i64,
 }
 
 impl DevServer {
@@ -89,7 +91,22 @@ impl DevServer {
     pub fn new(listener: TcpListener) -> io::Result<Self> {
         let address = listener.local_addr()?;
         admit(address)?;
-        Ok(Self { listener, address })
+        let revision = revision_at(SystemTime::now());
+        Ok(Self {
+            listener,
+            address,
+            revision,
+        })
+    }
+
+    /// The same, with an empty store at this revision instead of one made from the clock. All
+    /// revisions up to it count as compacted; at 1 there are none, as in a new etcd.
+    ///
+    /// A client that has heard of higher revisions in an earlier life waits for them in vain.
+    #[must_use]
+    pub const fn beginning_at(mut self, revision: i64) -> Self {
+        self.revision = revision;
+        self
     }
 
     /// Where it listens.
@@ -101,7 +118,7 @@ impl DevServer {
     /// Serves until `shutdown` resolves; then all connections are closed, and what was stored is
     /// gone.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let state = Arc::new(State::new(seed()));
+        let state = Arc::new(State::new(seed(), self.revision));
         let routes = routes(&state);
         tokio::select! {
             () = accept(&self.listener, &routes, shutdown) => {}
@@ -135,6 +152,16 @@ fn admit(address: SocketAddr) -> io::Result<()> {
 fn seed() -> u64 {
     // Without randomness the names repeat, which only a client of the last run would notice.
     getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id()))
+}
+
+/// The first revision of a server that starts at `time`: microseconds since 1970.
+///
+/// It lies beyond all revisions of an earlier life unless that one wrote more than a million times a
+/// second on average, or the clock was set back. Until the year 2255 it is below 2^53, which clients
+/// keep that hold numbers as floating point.
+fn revision_at(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn routes(state: &Arc<State>) -> Routes {
@@ -283,8 +310,20 @@ mod tests {
     }
 
     #[test]
+    fn r13_revisions_of_the_clock_grow_and_fit() {
+        let at = |seconds| revision_at(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), 0);
+        assert_eq!(at(1_700_000_000), 1_700_000_000_000_000);
+        // A life of a second with 100,000 writes.
+        assert!(at(1_700_000_000) + 100_000 < at(1_700_000_001));
+        // 2^53 microseconds are 285 years.
+        assert!(at(285 * 365 * 24 * 3_600) < 1 << 53);
+        assert_eq!(revision_at(UNIX_EPOCH - Duration::from_secs(1)), 0);
+    }
+
+    #[test]
     fn watchers_are_counted_and_given_back() {
-        let state = Arc::new(State::new(1));
+        let state = Arc::new(State::new(1, 1));
         let all: Vec<_> = std::iter::from_fn(|| state.watcher()).collect();
         assert_eq!(all.len(), limits::STORE_ITEMS_MAX);
         assert!(state.watcher().is_none());

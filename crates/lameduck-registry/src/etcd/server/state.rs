@@ -36,8 +36,8 @@ struct Inner {
 pub(super) struct WatcherPermit(Arc<State>);
 
 impl State {
-    pub(super) fn new(seed: u64) -> Self {
-        let store = Store::new(Bounds::default(), seed);
+    pub(super) fn new(seed: u64, revision: i64) -> Self {
+        let store = Store::new(Bounds::default(), seed).beginning_at(revision);
         Self {
             clock: Clock::start(),
             revision: watch::Sender::new(store.revision()),

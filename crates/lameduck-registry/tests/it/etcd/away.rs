@@ -81,9 +81,11 @@ async fn c15_the_registry_has_lost_everything() {
     let mut publisher = Publisher::new(&registry, registration(&["orders"], "10.0.0.1:80", 1));
     publisher.want(present(1, 0));
     for round in 0..3 {
-        // Each time with an empty store, whose revisions begin anew.
+        // Each time with an empty store, whose revisions begin anew, as those of an etcd whose data
+        // were thrown away.
         let (end, ended) = oneshot::channel::<()>();
         let server = DevServer::bind(address).await.expect("a free port");
+        let server = server.beginning_at(1);
         let server = tokio::spawn(server.run(async { drop(ended.await) }));
         let client = Client::new(vec![address.into()]);
         let keys = async {
