@@ -286,11 +286,32 @@ fn clients_are_told_who_is_there() {
         text.contains(&format!("http://{}", dev.address())),
         "{text}"
     );
-    let unknown = transcript(&run(dev.address(), &["user", "list"], ""));
-    assert!(
-        unknown.contains("Unimplemented") && unknown.ends_with("[1]"),
-        "{unknown}"
-    );
+}
+
+#[test]
+fn d46_what_is_missing_is_refused_with_a_sentence() {
+    if !usable_in("d46_what_is_missing_is_refused_with_a_sentence") {
+        return;
+    }
+    let dev = Dev::start();
+    let missing: &[(&[&str], &str)] = &[
+        (&["user", "list"], "UserList"),
+        (&["role", "add", "a"], "RoleAdd"),
+        (&["auth", "enable"], "password"),
+        (&["defrag"], "Defragment"),
+        (&["endpoint", "hashkv"], "HashKV"),
+        (&["snapshot", "save", "/dev/null/none"], ""),
+        (&["member", "remove", "1"], "MemberRemove"),
+        (&["move-leader", "1"], ""),
+    ];
+    for (arguments, word) in missing {
+        let said = transcript(&run(dev.address(), arguments, ""));
+        assert!(!said.ends_with("[0]"), "{arguments:?}: {said}");
+        if !word.is_empty() {
+            let told = ["development registry", "use an etcd", word];
+            assert!(told.iter().all(|told| said.contains(told)), "{said}");
+        }
+    }
 }
 
 /// An `etcdctl` that goes on, line by line.

@@ -3,6 +3,7 @@
 mod differential;
 mod etcd;
 mod etcdctl;
+mod plain;
 mod process;
 mod server;
 mod wire;

@@ -343,6 +343,11 @@ async fn what_is_too_large_or_unknown_is_refused() {
             Some(&b"12"[..]),
             "{path}"
         );
+        let status = tonic::Status::from_header_map(answer.headers()).expect("a status");
+        assert!(
+            status.message().contains("development registry"),
+            "{status}"
+        );
     }
 }
 

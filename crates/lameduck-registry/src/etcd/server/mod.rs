@@ -11,11 +11,13 @@
 //! - A transaction that deletes "this key and all after it" and puts one of them is refused like any
 //!   other that writes a key twice; etcd overlooks it.
 //! - Large watch answers are not fragmented; users, snapshots, elections, locks and changes of
-//!   members are UNIMPLEMENTED.
+//!   members are UNIMPLEMENTED, with a sentence that says so.
+//! - Over plain HTTP there are `/health` and `/version`; everything else there is 404, with a sentence.
 
 mod kv;
 mod lease;
 mod others;
+mod plain;
 mod state;
 mod watch;
 mod wire;
@@ -28,7 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::body::Incoming;
-use hyper::server::conn::http2;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use lameduck_core::limits;
@@ -218,27 +220,28 @@ async fn connection(stream: TcpStream, routes: Routes, mut closed: signal::Recei
     };
     // Without it the answer of a watch waits for the acknowledgement of the last one.
     let _ = stream.set_nodelay(true);
+    tokio::select! {
+        // One that says nothing must not hold its place for ever.
+        spoken = tokio::time::timeout(limits::HANDSHAKE_MAX, spoken(&stream)) => match spoken {
+            Ok(Some(Spoken::Http2)) => {}
+            Ok(Some(Spoken::Other)) => return plain_connection(stream, closed).await,
+            Ok(None) | Err(_) => return,
+        },
+        _ = closed.changed() => return,
+    }
     let service = service_fn(move |mut request: http::Request<Incoming>| {
         request.extensions_mut().insert(CameIn(address));
         let mut routes = routes.clone();
         async move {
-            Ok::<_, Infallible>(
-                routes
-                    .call(request)
-                    .await
-                    .unwrap_or_else(|never| match never {}),
-            )
+            if !plain::is_call(request.headers()) {
+                return Ok::<_, Infallible>(plain::answer(request).await);
+            }
+            let path = request.uri().path().to_owned();
+            let answer = routes.call(request).await;
+            let answer = answer.unwrap_or_else(|never| match never {});
+            Ok(plain::explain(&path, answer))
         }
     });
-    tokio::select! {
-        // One that says nothing must not hold its place for ever.
-        speaks = tokio::time::timeout(limits::HANDSHAKE_MAX, speaks_http2(&stream)) => {
-            if speaks != Ok(true) {
-                return;
-            }
-        }
-        _ = closed.changed() => return,
-    }
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -256,15 +259,40 @@ async fn connection(stream: TcpStream, routes: Routes, mut closed: signal::Recei
     let _ = tokio::time::timeout(limits::CUT_FLUSH, serving).await;
 }
 
-/// Waits for the whole preface of HTTP/2 and leaves it to be read; false for anything else. hyper
-/// itself would wait for the rest of it without end.
-async fn speaks_http2(stream: &TcpStream) -> bool {
+/// One request over HTTP/1.1: health checks, and people with curl. What is no HTTP is 400.
+async fn plain_connection(stream: TcpStream, mut closed: signal::Receiver<()>) {
+    let service = service_fn(async |request: http::Request<Incoming>| {
+        Ok::<_, Infallible>(plain::answer(request).await)
+    });
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits::HANDSHAKE_MAX)
+        .keep_alive(false);
+    let serving = builder.serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        _ = serving => {}
+        _ = closed.changed() => {}
+    }
+}
+
+/// What a client speaks, by its first bytes.
+enum Spoken {
+    Http2,
+    /// HTTP/1.1, or nothing that is known here.
+    Other,
+}
+
+/// Waits for the whole preface of HTTP/2, or for the first byte that differs, and leaves all to be
+/// read; `None` where the connection ends. hyper itself would wait for the rest of a preface without
+/// end.
+async fn spoken(stream: &TcpStream) -> Option<Spoken> {
     let mut seen = [0; PREFACE.len()];
     loop {
         match stream.peek(&mut seen).await {
-            Ok(0) | Err(_) => return false,
-            Ok(count) if seen[..count] != PREFACE[..count] => return false,
-            Ok(count) if count == PREFACE.len() => return true,
+            Ok(0) | Err(_) => return None,
+            Ok(count) if seen[..count] != PREFACE[..count] => return Some(Spoken::Other),
+            Ok(count) if count == PREFACE.len() => return Some(Spoken::Http2),
             // Nothing wakes for a second part while the first is unread.
             Ok(_) => tokio::time::sleep(PREFACE_PAUSE).await,
         }
@@ -294,7 +322,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_who_does_not_finish_the_preface_is_let_go() {
         let slack = Duration::from_secs(1);
-        for bytes in [&b""[..], &PREFACE[..10]] {
+        for bytes in [&b""[..], &PREFACE[..10], b"GET / HTTP/1.1\r\nhost: "] {
             let time = borne(bytes).await;
             assert!(
                 time >= limits::HANDSHAKE_MAX && time < limits::HANDSHAKE_MAX + slack,

@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status};
 use super::state::{MEMBER_ID, State, TERM, header};
 
 /// The API that is spoken, and who speaks it. Clients refuse what is older than 3.4.
-const VERSION: &str = concat!("3.4.0+lameduck.", env!("CARGO_PKG_VERSION"));
+pub(super) const VERSION: &str = concat!("3.4.0+lameduck.", env!("CARGO_PKG_VERSION"));
 
 /// The server's own address of the connection that a request came in on.
 #[derive(Clone, Copy, Debug)]
