@@ -88,6 +88,14 @@ pub const LINGER_MAX: Duration = Duration::from_secs(1);
 /// The same where nothing unread is known of: an orderly peer answers a FIN within a round trip,
 /// and nothing of value hangs on it.
 pub const LINGER_CLEAN_MAX: Duration = Duration::from_millis(100);
+/// How soon, and later how often, a closing connection looks whether its peer has all bytes. The kernel
+/// tells nobody when its send queue is empty. A stop ends this much later than it could.
+pub const LINGER_LOOK_MIN: Duration = Duration::from_millis(5);
+/// See [`LINGER_LOOK_MIN`].
+pub const LINGER_LOOK_MAX: Duration = Duration::from_millis(50);
+/// A peer that acknowledges not one byte for this long while a connection closes is given up. Links lose
+/// contact for seconds, and a reader may pause; a stop has its own end before.
+pub const LINGER_STALLED_MAX: Duration = Duration::from_secs(60);
 /// Body bytes read before a request is refused: HTTP/2 peers die of unread small DATA frames.
 pub const REFUSE_READ_BYTES: usize = 64 << 10;
 /// The longest such reading.

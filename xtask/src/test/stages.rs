@@ -70,6 +70,7 @@ pub const STAGES: &[Stage] = &[
     },
     lab("a short lab loses nothing", &[], 0),
     lab("nor without a second placement", &["--no-failover"], 0),
+    lab("nor where links are slow", &["--slow-link"], 0),
     Stage {
         name: Cow::Borrowed("nor on a real etcd"),
         needs: Some("etcd"),

@@ -26,6 +26,8 @@ struct Ban {
 const CORE: &[&str] = &["crates/lameduck-core/src/"];
 /// Reads its switch from the environment, in builds for mutants alone.
 const MUTANT: &str = "crates/lameduck-core/src/mutant.rs";
+/// What no safe crate offers.
+const SOCKET: &str = "crates/lameduck-socket/src/lib.rs";
 const TESTS_ON_SOCKETS: &[&str] = &["crates/lameduck/tests/", "crates/lameduck-registry/tests/"];
 const LIBRARIES: &[&str] = &["crates/lameduck/src/", "crates/lameduck-registry/src/"];
 
@@ -33,7 +35,7 @@ const BANS: &[Ban] = &[
     Ban {
         words: &["unsafe"],
         within: &[],
-        except: &[],
+        except: &[SOCKET],
         tests_may: false,
         wrong: "unsafe code",
         mend: "use rustix, socket2 or another safe wrapper",

@@ -21,6 +21,7 @@ use crate::mutant;
 use crate::time::Timestamp;
 
 pub mod given_up;
+pub mod linger;
 #[cfg(test)]
 mod tests;
 
@@ -36,7 +37,8 @@ pub enum Protocol {
 /// What the edge finds when it looks at a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Look {
-    /// A request is in flight; HTTP/2: or has been since the last look.
+    /// A request is in flight, or the peer has not got all of an answer; HTTP/2: or a request has been in
+    /// flight since the last look.
     Busy,
     /// No request, but bytes lie in the socket.
     Waiting,

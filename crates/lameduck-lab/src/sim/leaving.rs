@@ -83,6 +83,7 @@ impl Edge for Leaving<'_> {
         Count {
             admitted: self.process.admitted,
             in_flight: self.process.running.len() as u64,
+            owing: 0,
         }
     }
 

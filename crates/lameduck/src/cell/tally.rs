@@ -11,6 +11,7 @@ pub(crate) struct Tally {
     busy: AtomicUsize,
     told: AtomicUsize,
     unsettled: AtomicUsize,
+    owing: AtomicUsize,
     changed: Notify,
 }
 
@@ -23,6 +24,8 @@ pub(crate) enum Gauge {
     Busy,
     /// Connections that were told to go.
     Told,
+    /// Connections without a request in flight whose peers have not got all of their answers.
+    Owing,
     /// Connections on which, as far as can be known, new requests may still come.
     Unsettled,
 }
@@ -34,6 +37,7 @@ impl Tally {
             Gauge::Busy => &self.busy,
             Gauge::Told => &self.told,
             Gauge::Unsettled => &self.unsettled,
+            Gauge::Owing => &self.owing,
         }
     }
 
@@ -47,9 +51,9 @@ impl Tally {
         self.wake(gauge);
     }
 
-    // Requests come and go without a wake-up: nobody waits for `Busy`.
+    // Requests and bytes come and go without a wake-up: nothing waits for `Busy` or `Owing`.
     fn wake(&self, gauge: Gauge) {
-        if !matches!(gauge, Gauge::Busy) {
+        if !matches!(gauge, Gauge::Busy | Gauge::Owing) {
             self.changed.notify_waiters();
         }
     }

@@ -33,6 +33,12 @@ pub(crate) enum Flag {
     TooManyResets = 1 << 11,
     /// The peer has asked who answers.
     AskedLife = 1 << 12,
+    /// The socket takes no more bytes, and there are more.
+    Unwritten = 1 << 13,
+    /// The connection is closing, and the peer has not acknowledged all of its bytes.
+    Behind = 1 << 14,
+    /// HTTP/1: an answer has ended, and its last bytes are not written.
+    Unflushed = 1 << 15,
 }
 
 const ONE_BEGUN: u64 = 1 << 32;
@@ -68,6 +74,20 @@ impl Wire {
     /// Clears the flag. True where it was set.
     pub(crate) fn take(&self, flag: Flag) -> bool {
         self.has(flag) && self.flags.fetch_and(!(flag as u32), Ordering::AcqRel) & flag as u32 != 0
+    }
+
+    /// Sets the flag or clears it.
+    pub(crate) fn put(&self, flag: Flag, on: bool) {
+        if on && !self.has(flag) {
+            self.set(flag);
+        } else if !on {
+            self.take(flag);
+        }
+    }
+
+    /// Whether the peer has not got all of what it was answered, and no request stands for that.
+    pub(crate) fn owes(&self) -> bool {
+        self.has(Flag::Behind) || (self.has(Flag::Unwritten) && !self.busy())
     }
 
     /// One request more. True where it is the only one.

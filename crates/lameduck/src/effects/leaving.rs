@@ -17,6 +17,9 @@ pub struct Count {
     pub admitted: u64,
     /// Requests in flight now.
     pub in_flight: u64,
+    /// Answers that are done here and that their callers have not got: bytes wait in this process or in
+    /// the kernel.
+    pub owing: u64,
 }
 
 /// What a process that can leave is able to do.
@@ -79,6 +82,7 @@ pub fn perform(edge: &mut impl Edge, output: Output) -> ControlFlow<()> {
             let Count {
                 admitted,
                 in_flight,
+                ..
             } = edge.count();
             edge.input(Input::Sampled {
                 admitted,
@@ -92,7 +96,10 @@ pub fn perform(edge: &mut impl Edge, output: Output) -> ControlFlow<()> {
         Output::AwaitInFlight(ticket) => edge.await_in_flight(ticket),
         Output::Cut => {
             // Counted first: after the cut nothing is in flight.
-            let abandoned = edge.count().in_flight;
+            let Count {
+                in_flight, owing, ..
+            } = edge.count();
+            let abandoned = in_flight + owing;
             edge.cut();
             edge.input(Input::WasCut { abandoned });
         }

@@ -196,6 +196,7 @@ impl leaving::Edge for Edge {
         Count {
             admitted: self.shared.gate.admitted(),
             in_flight: self.shared.gate.in_flight().total,
+            owing: self.shared.control.connections().owing as u64,
         }
     }
 

@@ -10,6 +10,7 @@ use ::http::HeaderMap;
 use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use lameduck_core::conn::Protocol;
 use pin_project_lite::pin_project;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
@@ -21,20 +22,32 @@ pin_project! {
     pub(super) struct Answer {
         #[pin]
         body: Body,
-        // Given back at the end, at an error, or when dropped.
+        // Given back at the end, at an error, or when dropped; on HTTP/1 once the end is written.
         held: Option<Held>,
+        protocol: Protocol,
         grpc: bool,
         // Made only for gRPC answers that have made their reader wait.
         cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    }
+
+    impl PinnedDrop for Answer {
+        // hyper drops a body that says that it is at its end, and one whose reader has gone.
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            if let Some(held) = this.held.take() {
+                held.ended(*this.protocol);
+            }
+        }
     }
 }
 
 impl Answer {
     /// The body of an admitted request's answer.
-    pub(super) fn new(body: Body, held: Held, grpc: bool) -> Self {
+    pub(super) fn new(body: Body, held: Held, protocol: Protocol, grpc: bool) -> Self {
         Self {
             body,
             held: Some(held),
+            protocol,
             grpc,
             cut: None,
         }
@@ -45,6 +58,7 @@ impl Answer {
         Self {
             body,
             held: None,
+            protocol: Protocol::Http1,
             grpc: false,
             cut: None,
         }
@@ -71,6 +85,7 @@ impl http_body::Body for Answer {
                     && let Some(held) = this.held.take()
                 {
                     mark_trailers(held.peer(), trailers);
+                    held.ended(*this.protocol);
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -79,7 +94,9 @@ impl http_body::Body for Answer {
                 Poll::Ready(Some(Err(BrokenBody::from(error))))
             }
             Poll::Ready(None) => {
-                *this.held = None;
+                if let Some(held) = this.held.take() {
+                    held.ended(*this.protocol);
+                }
                 Poll::Ready(None)
             }
             Poll::Pending => {

@@ -163,6 +163,7 @@ impl Connection {
 
     fn poll_http(&mut self, context: &mut Context<'_>) -> Poll<Wake> {
         let progress = self.http.poll(context, &self.parts);
+        self.accounts.owe(self.parts.peer.wire.owes());
         // What was seen on the wire came before the end.
         if let Some(input) = self.notice() {
             if progress.is_pending() {
@@ -284,10 +285,10 @@ impl effects::connection::Edge for Connection {
         let wire = &self.parts.peer.wire;
         if matches!(self.http, Http::Two(..)) {
             let before = std::mem::replace(&mut self.noticed.requests, wire.begun());
-            let busy = wire.busy() || before != self.noticed.requests;
+            let busy = wire.busy() || wire.owes() || before != self.noticed.requests;
             return if busy { Look::Busy } else { Look::Quiet };
         }
-        if wire.busy() {
+        if wire.busy() || wire.owes() {
             return Look::Busy;
         }
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -332,6 +333,7 @@ struct Accounts {
     shared: Arc<Shared>,
     told: bool,
     settled: bool,
+    owes: bool,
 }
 
 impl Accounts {
@@ -342,12 +344,21 @@ impl Accounts {
             shared,
             told: false,
             settled: false,
+            owes: false,
         }
     }
 
     fn tell(&mut self) {
         if !std::mem::replace(&mut self.told, true) {
             self.shared.tally.up(Gauge::Told);
+        }
+    }
+
+    fn owe(&mut self, owes: bool) {
+        match (std::mem::replace(&mut self.owes, owes), owes) {
+            (false, true) => self.shared.tally.up(Gauge::Owing),
+            (true, false) => self.shared.tally.down(Gauge::Owing),
+            _ => {}
         }
     }
 
@@ -361,6 +372,7 @@ impl Accounts {
 impl Drop for Accounts {
     fn drop(&mut self) {
         self.settle();
+        self.owe(false);
         if self.told {
             self.shared.tally.down(Gauge::Told);
         }

@@ -25,6 +25,8 @@ pub struct Connections {
     pub idle: usize,
     /// Open, and told to go.
     pub told: usize,
+    /// Idle, with bytes of an answer that the peer has not got.
+    pub owing: usize,
 }
 
 impl Control {
@@ -130,6 +132,7 @@ impl Control {
             open,
             idle: open.saturating_sub(tally.count(Gauge::Busy)),
             told: tally.count(Gauge::Told),
+            owing: tally.count(Gauge::Owing),
         }
     }
 }

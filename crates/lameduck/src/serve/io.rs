@@ -3,7 +3,7 @@
 //! It gives back the bytes that deciding the protocol took, mends authorities that h2 would refuse, sees
 //! the two GOAWAYs leave, can answer the shutdown PING in the peer's place, and does not close on a peer
 //! that is still sending: a socket closed with unread bytes sends RST, which can destroy an answer on its
-//! way.
+//! way. Nor does it close while the peer has not got all bytes.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -14,12 +14,15 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use lameduck_core::conn::Protocol;
+use lameduck_core::conn::linger::Linger as Stay;
 use lameduck_core::limits::{LINGER_BYTES, LINGER_CLEAN_MAX, LINGER_MAX};
+use lameduck_registry::driver::Clock;
+use lameduck_socket::unacknowledged;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::authority::Filter;
 use super::peer::Peer;
@@ -75,6 +78,7 @@ pub(super) struct Io {
     passed: usize,
     framing: Option<Box<Framing>>,
     linger: Linger,
+    clock: Clock,
 }
 
 struct Framing {
@@ -88,7 +92,11 @@ struct Framing {
 /// How far the closing has come.
 enum Linger {
     Open,
-    Reading { timer: Pin<Box<Sleep>>, left: usize },
+    Reading {
+        timer: Pin<Box<Sleep>>,
+        left: usize,
+        stay: Stay,
+    },
     Done,
 }
 
@@ -102,6 +110,7 @@ impl Io {
             passed: 0,
             framing: None,
             linger: Linger::Open,
+            clock: Clock::start(),
         }
     }
 
@@ -212,19 +221,37 @@ impl Io {
         self.linger = Linger::Reading {
             timer: Box::pin(sleep(most)),
             left: LINGER_BYTES,
+            stay: Stay::new(self.clock.now()),
         };
         Ok(())
     }
 
-    /// Reads and throws away until the peer ends, or a bound is reached.
+    /// Reads and throws away until the peer has ended, or it has all bytes and a bound is reached.
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let Linger::Reading { timer, left } = &mut self.linger else {
+        let Linger::Reading { timer, left, stay } = &mut self.linger else {
             return Poll::Ready(());
         };
         let mut waste = [0_u8; 16 << 10];
         loop {
-            if *left == 0 || timer.as_mut().poll(context).is_ready() {
-                return Poll::Ready(());
+            while timer.as_mut().poll(context).is_ready() {
+                // A socket that cannot say it has no queue to wait for. The last byte is the FIN: nothing of
+                // an answer hangs on it, and peers take their time to acknowledge it.
+                let bytes = unacknowledged(self.socket.stream()).unwrap_or_default();
+                let bytes = bytes.saturating_sub(1);
+                let pause = stay.look(self.clock.now(), bytes);
+                self.peer.wire.put(Flag::Behind, stay.is_behind());
+                let Some(pause) = pause else {
+                    return Poll::Ready(());
+                };
+                timer.as_mut().reset(Instant::now() + pause);
+            }
+            if *left == 0 {
+                // It is heard no more, but it gets what it was answered.
+                if stay.is_behind() {
+                    return Poll::Pending;
+                }
+                timer.as_mut().reset(Instant::now());
+                continue;
             }
             let mut buffer = ReadBuf::new(&mut waste);
             let read = ready!(Pin::new(&mut self.read).poll_read(context, &mut buffer));
@@ -288,7 +315,9 @@ impl Io {
     ) -> Poll<io::Result<usize>> {
         let socket = self.socket.stream();
         loop {
-            ready!(socket.poll_write_ready(context))?;
+            let ready = socket.poll_write_ready(context);
+            self.peer.wire.put(Flag::Unwritten, ready.is_pending());
+            ready!(ready)?;
             match write(socket) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 done => return Poll::Ready(done),
@@ -374,6 +403,7 @@ impl AsyncWrite for Io {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.peer.flushed();
         Poll::Ready(Ok(()))
     }
 

@@ -41,6 +41,8 @@ pub(super) struct Peer {
     pub(super) dropped: Notify,
     // The permit of an upgraded connection: it lives as long as the socket does.
     upgraded: Mutex<Option<Held>>,
+    // HTTP/1: the permit of an answer that has ended, until its last byte is written.
+    unflushed: Mutex<Option<Held>>,
     // Locked only where a call is given up.
     given_up: Mutex<GivenUp>,
     clock: Clock,
@@ -59,6 +61,7 @@ impl Peer {
             cut: CancellationToken::new(),
             dropped: Notify::new(),
             upgraded: Mutex::default(),
+            unflushed: Mutex::default(),
         }
     }
 
@@ -90,6 +93,35 @@ impl Peer {
         *slot = Some(held);
     }
 
+    /// HTTP/1: an answer has ended, and hyper may still hold bytes of it. Its permit is given back once they
+    /// are written; HTTP/2's connections stay until all is written.
+    pub(super) fn keep_unflushed(&self, held: Held) {
+        let mut slot = self
+            .unflushed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let before = slot.replace(held);
+        self.wire.set(Flag::Unflushed);
+        drop(slot);
+        drop(before);
+        if self.wire.has(Flag::Dropped) {
+            self.flushed();
+        }
+    }
+
+    /// hyper holds no bytes any more.
+    pub(super) fn flushed(&self) {
+        if self.wire.take(Flag::Unflushed) {
+            let mut slot = self
+                .unflushed
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let held = slot.take();
+            drop(slot);
+            drop(held);
+        }
+    }
+
     /// A call was given up before its answer began, after it had `lived` for so long.
     fn given_up(&self, lived: Duration) {
         let (now, answered) = (self.clock.now(), self.wire.answered());
@@ -115,6 +147,7 @@ impl Peer {
         drop(slot);
         drop(held);
         self.wire.set(Flag::Dropped);
+        self.flushed();
         self.dropped.notify_one();
     }
 }
@@ -139,6 +172,14 @@ impl Held {
         match self {
             Self::Counted(permit) => permit.holder(),
             Self::Uncounted(peer) => peer,
+        }
+    }
+
+    /// Its answer has ended.
+    pub(super) fn ended(self, protocol: Protocol) {
+        let peer = Arc::clone(self.peer());
+        if protocol == Protocol::Http1 {
+            peer.keep_unflushed(self);
         }
     }
 

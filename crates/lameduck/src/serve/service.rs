@@ -106,7 +106,15 @@ async fn answer(
         streams::keep_for_tunnel(Box::new(held));
         return Ok(response.map(Answer::bare));
     }
-    Ok(response.map(|body| Answer::new(body, held, grpc)))
+    Ok(response.map(|body| Answer::new(body, held, protocol(version), grpc)))
+}
+
+fn protocol(version: Version) -> Protocol {
+    if version == Version::HTTP_2 {
+        Protocol::Http2
+    } else {
+        Protocol::Http1
+    }
 }
 
 /// The request as the router gets it: without marks, with what is known of the connection.
@@ -124,11 +132,7 @@ fn prepare(peer: &Arc<Peer>, request: Request<Incoming>) -> Request<Body> {
         number: peer.number,
         local: peer.local,
         remote: peer.remote,
-        protocol: if version == Version::HTTP_2 {
-            Protocol::Http2
-        } else {
-            Protocol::Http1
-        },
+        protocol: protocol(version),
     });
     request
 }

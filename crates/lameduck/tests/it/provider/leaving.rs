@@ -85,6 +85,25 @@ async fn what_does_not_end_is_cut_within_the_budget_and_looks_cut() {
 }
 
 #[tokio::test]
+async fn s1_an_answer_that_nobody_reads_is_abandoned() {
+    // In the kernel's queue, and in part in hyper's.
+    for bytes in [3 << 20, 12 << 20] {
+        let router = Router::new().route("/", get(async move || vec![7; bytes]));
+        let budget = Duration::from_secs(2);
+        let builder = Provider::builder("orders").router(router).budget(budget);
+        let (handle, running) = start(builder).await;
+        let mut socket = ask(&handle, "/").await;
+        let answer = head(&mut socket).await;
+        assert!(answer.starts_with("http/1.1 200"), "{answer}");
+        assert!(handle.stop("test").await);
+        let report = within(running).await.expect("no panic");
+        assert_eq!(report.abandoned, 1, "{bytes}: {report}");
+        assert_eq!(report.problems, [Problem::Connections], "{report}");
+        assert_eq!(report.exit_code(), 10, "{report}");
+    }
+}
+
+#[tokio::test]
 async fn handlers_that_listen_say_goodbye() {
     let own: Arc<OnceLock<Handle>> = Arc::default();
     let known = Arc::clone(&own);

@@ -12,6 +12,7 @@ pub mod permits;
 mod plain;
 mod refuse;
 mod resets;
+mod slow;
 pub mod start;
 mod tunnels;
 mod unread;
