@@ -185,6 +185,18 @@ impl Cursor {
         self.next
     }
 
+    /// Which keys it reads.
+    #[must_use]
+    pub const fn range(&self) -> &KeyRange {
+        &self.range
+    }
+
+    /// Goes on to `revision`, where the reader knows that nothing it wants lies before. Never goes
+    /// back.
+    pub fn skip_to(&mut self, revision: i64) {
+        self.next = self.next.max(revision);
+    }
+
     fn wants(&self, change: &Change) -> bool {
         let kind = match self.kinds {
             Kinds::All => true,

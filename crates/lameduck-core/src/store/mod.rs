@@ -10,6 +10,7 @@
 
 mod apply;
 mod history;
+mod interest;
 mod key;
 mod lease;
 mod query;
@@ -23,6 +24,7 @@ use core::fmt;
 use core::time::Duration;
 
 pub use history::{Change, ChangeKind, Compacted, Cursor, Kinds};
+pub use interest::Interest;
 pub use key::{Blob, KeyRange, KeyValue, LeaseId};
 pub use lease::LeaseView;
 pub use query::{Found, Order, Output, Query, SortBy};
@@ -273,6 +275,21 @@ impl Store {
             return Ok(Vec::new());
         }
         self.history.read(cursor, most)
+    }
+
+    /// All changes after `revision`, the latest first.
+    ///
+    /// # Errors
+    ///
+    /// Where some of them are forgotten.
+    pub fn changes_after(&self, revision: i64) -> Result<impl Iterator<Item = &Change>, Compacted> {
+        let compacted = self.compacted();
+        if revision.saturating_add(1) < compacted {
+            return Err(Compacted {
+                revision: compacted,
+            });
+        }
+        Ok(self.history.back_to(revision))
     }
 
     /// Makes a lease of the given name, or of a new one.

@@ -13,6 +13,9 @@ pub enum Order {
     Ascending,
     /// The largest first.
     Descending,
+    /// As etcd takes a request that names no direction: ascending, but where there is a limit and no
+    /// filter, only the first keys are sorted, one more than the limit.
+    Unsaid,
 }
 
 /// By what an answer is sorted.
@@ -107,12 +110,15 @@ impl Query {
             };
         }
         kvs.retain(|kv| self.passes(kv));
+        let limit = self.limit.unwrap_or(usize::MAX);
+        if self.order == Order::Unsaid && !self.is_filtered() {
+            kvs.truncate(limit.saturating_add(1));
+        }
         match self.order {
             // Stable: equal ones stay in the order of their keys, as etcd has them for few keys.
-            Order::Ascending => kvs.sort_by(|a, b| self.compare(a, b)),
+            Order::Ascending | Order::Unsaid => kvs.sort_by(|a, b| self.compare(a, b)),
             Order::Descending => kvs.sort_by(|a, b| self.compare(b, a)),
         }
-        let limit = self.limit.unwrap_or(usize::MAX);
         let more = kvs.len() > limit;
         let kvs = kvs
             .into_iter()
@@ -120,6 +126,13 @@ impl Query {
             .map(|kv| self.shown(kv))
             .collect();
         Found { kvs, count, more }
+    }
+
+    const fn is_filtered(&self) -> bool {
+        self.min_mod_revision.is_some()
+            || self.max_mod_revision.is_some()
+            || self.min_create_revision.is_some()
+            || self.max_create_revision.is_some()
     }
 
     fn passes(&self, kv: &KeyValue) -> bool {

@@ -75,9 +75,8 @@ impl Draw {
     }
 
     fn range(&mut self) -> pb::RangeRequest {
-        // With a direction or without, as clients send it: one without the other means "by key".
         let sort_order = self.one_of(3);
-        let sort_target = if sort_order == 0 { 0 } else { self.one_of(5) };
+        let sort_target = self.one_of(5);
         pb::RangeRequest {
             key: self.key(),
             range_end: self.range_end(),

@@ -558,3 +558,83 @@ async fn r13_a_restart_strands_no_watcher() {
         running.await.expect("no panic");
     }
 }
+
+/// Puts a hundred keys at once.
+fn hundred(parent: &str) -> pb::TxnRequest {
+    let op = |number: u32| pb::RequestOp {
+        request: Some(Request::RequestPut(put(&format!("{parent}/{number}"), "1"))),
+    };
+    pb::TxnRequest {
+        success: (0..100).map(op).collect(),
+        ..Default::default()
+    }
+}
+
+#[tokio::test]
+async fn r24_a_quiet_watch_outlives_the_history() {
+    let dev = Dev::start();
+    let wire = Wire::connect(dev.address()).await;
+    let mut kv = wire.kv();
+    let mut stream = wire.watch().await;
+    for (id, key) in [(1, "quiet"), (2, "later")] {
+        stream.create(pb::WatchCreateRequest {
+            watch_id: id,
+            ..watch(key, if id == 2 { 3 } else { 0 })
+        });
+        assert_eq!(words(&stream.next().await), format!("{id} created"));
+    }
+    // More revisions than are remembered, none of which concerns them.
+    for _ in 0..limits::STORE_HISTORY_MAX / 100 + 2 {
+        kv.txn(hundred("busy")).await.expect("done");
+    }
+    let old = kv.range(pb::RangeRequest {
+        revision: 2,
+        ..key("busy/0")
+    });
+    let old = old.await.expect_err("that is forgotten");
+    assert!(old.message().contains("compacted"), "{old}");
+    kv.put(put("quiet", "1")).await.expect("put");
+    assert_eq!(words(&stream.next().await), "1 +quiet");
+    kv.put(put("later", "1")).await.expect("put");
+    assert_eq!(words(&stream.next().await), "2 +later");
+    // Both hear a transaction that writes both, each its own part.
+    let both = pb::TxnRequest {
+        success: ["later", "quiet"]
+            .map(|key| pb::RequestOp {
+                request: Some(Request::RequestPut(put(key, "2"))),
+            })
+            .to_vec(),
+        ..Default::default()
+    };
+    kv.txn(both).await.expect("done");
+    assert_eq!(words(&stream.next().await), "1 +quiet");
+    assert_eq!(words(&stream.next().await), "2 +later");
+}
+
+#[tokio::test]
+async fn r24_one_who_has_much_to_read_keeps_nobody_waiting() {
+    let dev = Dev::start();
+    let wire = Wire::connect(dev.address()).await;
+    let mut kv = wire.kv();
+    // Several answers' worth of the past.
+    for _ in 0..limits::STORE_READ_MAX * 4 / 100 {
+        kv.txn(hundred("much")).await.expect("done");
+    }
+    kv.put(put("few", "1")).await.expect("put");
+    let mut stream = wire.watch().await;
+    stream.create(pb::WatchCreateRequest {
+        range_end: "much0".into(),
+        ..watch("much/", 2)
+    });
+    stream.create(watch("few", 2));
+    let mut before = 0;
+    loop {
+        let answer = stream.next().await;
+        match answer.events.first().and_then(|event| event.kv.as_ref()) {
+            Some(kv) if kv.key == "few" => break,
+            Some(_) => before += 1,
+            None => assert!(answer.created),
+        }
+    }
+    assert!(before <= 2, "{before} answers of the other came first");
+}

@@ -348,14 +348,4 @@ mod tests {
         assert!(at(285 * 365 * 24 * 3_600) < 1 << 53);
         assert_eq!(revision_at(UNIX_EPOCH - Duration::from_secs(1)), 0);
     }
-
-    #[test]
-    fn watchers_are_counted_and_given_back() {
-        let state = Arc::new(State::new(1, 1));
-        let all: Vec<_> = std::iter::from_fn(|| state.watcher()).collect();
-        assert_eq!(all.len(), limits::STORE_ITEMS_MAX);
-        assert!(state.watcher().is_none());
-        drop(all);
-        assert!(state.watcher().is_some());
-    }
 }

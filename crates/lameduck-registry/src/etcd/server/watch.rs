@@ -4,7 +4,7 @@
 //! in the store's history, so a client that does not read costs nothing, and is cancelled as
 //! compacted once the history has moved past its place.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -15,11 +15,10 @@ use lameduck_etcd_proto::etcdserverpb as pb;
 use lameduck_etcd_proto::etcdserverpb::watch_server::Watch;
 use pb::watch_create_request::FilterType;
 use pb::watch_request::RequestUnion;
-use tokio::sync::watch;
 use tokio::time::{Instant, Interval, interval_at};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::state::{State, WatcherPermit, header};
+use super::state::{Inbox, State, WatcherPermit, header};
 use super::wire;
 
 /// Watchers looked at before other tasks get their turn.
@@ -67,13 +66,16 @@ enum Progress {
 struct Session {
     state: Arc<State>,
     requests: Streaming<pb::WatchRequest>,
-    revision: watch::Receiver<i64>,
+    inbox: Inbox,
     watchers: BTreeMap<i64, Watcher>,
+    /// Those that may have something to read. The others have seen all that concerns them.
+    behind: BTreeSet<i64>,
+    /// Whose turn it is among them.
+    turn: i64,
     next_id: i64,
     /// Answers to requests, which come before further events.
     answers: VecDeque<pb::WatchResponse>,
-    /// All watchers below this have seen `seen`; `None`: all have.
-    look_from: Option<i64>,
+    /// Watchers that are not behind have seen all that concerns them up to this revision.
     seen: i64,
     progress_wanted: bool,
     tick: Interval,
@@ -81,24 +83,24 @@ struct Session {
 
 enum Wake {
     Request(Option<pb::WatchRequest>),
-    Changed,
+    News,
     Tick,
 }
 
 impl Session {
     fn new(state: Arc<State>, requests: Streaming<pb::WatchRequest>) -> Self {
-        let mut revision = state.revision();
-        let seen = *revision.borrow_and_update();
+        let inbox = state.inbox();
         let period = limits::WATCH_PROGRESS_INTERVAL;
         Self {
             state,
             requests,
-            revision,
+            inbox,
             watchers: BTreeMap::new(),
+            behind: BTreeSet::new(),
+            turn: i64::MIN,
             next_id: 0,
             answers: VecDeque::new(),
-            look_from: None,
-            seen,
+            seen: 0,
             progress_wanted: false,
             tick: interval_at(Instant::now() + period, period),
         }
@@ -123,7 +125,7 @@ impl Session {
             }
             match self.wait().await {
                 Wake::Request(request) => self.take(request?),
-                Wake::Changed => self.look_at_all(),
+                Wake::News => self.collect(),
                 Wake::Tick => self.tell_progress(),
             }
         }
@@ -132,45 +134,69 @@ impl Session {
     async fn wait(&mut self) -> Wake {
         tokio::select! {
             request = self.requests.next() => Wake::Request(request.and_then(Result::ok)),
-            // The state outlives its sessions, so its sender is there.
-            _ = self.revision.changed() => Wake::Changed,
+            () = self.inbox.posted() => Wake::News,
             _ = self.tick.tick() => Wake::Tick,
         }
     }
 
-    fn look_at_all(&mut self) {
-        self.seen = *self.revision.borrow_and_update();
-        self.look_from = Some(i64::MIN);
+    /// Learns which watchers have something to read.
+    fn collect(&mut self) {
+        let (revision, news) = self.inbox.take();
+        self.seen = revision;
+        if self.behind.is_empty() {
+            self.turn = i64::MIN;
+        }
+        for (id, first) in news.watches {
+            self.fall_behind(id, first);
+        }
+        if let Some(first) = news.all {
+            let ids: Vec<i64> = self.watchers.keys().copied().collect();
+            for id in ids {
+                self.fall_behind(id, first);
+            }
+        }
     }
 
-    /// The next event of any watcher.
+    fn fall_behind(&mut self, id: i64, first: i64) {
+        if let Some(watcher) = self.watchers.get_mut(&id)
+            && self.behind.insert(id)
+        {
+            // It had seen everything, and nothing before `first` has concerned it since. Its old place
+            // may be compacted by now.
+            watcher.cursor.skip_to(first);
+        }
+    }
+
+    /// The next event of any watcher. They take turns, so that one who has much to read does not keep
+    /// the others waiting.
     async fn look(&mut self) -> Option<pb::WatchResponse> {
-        while let Some(from) = self.look_from {
-            let ids: Vec<i64> = self
-                .watchers
-                .range(from..)
-                .take(WATCHERS_AT_ONCE)
-                .map(|(id, _)| *id)
-                .collect();
-            for id in &ids {
-                self.look_from = Some(*id);
-                let answer = self.read(*id);
-                if answer.is_some() {
-                    return answer;
-                }
+        for looked in 1.. {
+            let later = self.behind.range(self.turn..).next();
+            let id = *later.or_else(|| self.behind.first())?;
+            self.turn = id.saturating_add(1);
+            let answer = self.read(id);
+            if answer.is_some() {
+                return answer;
             }
-            self.look_from = ids.last().and_then(|last| last.checked_add(1));
-            tokio::task::yield_now().await;
+            if looked % WATCHERS_AT_ONCE == 0 {
+                tokio::task::yield_now().await;
+            }
         }
         None
     }
 
     fn read(&mut self, id: i64) -> Option<pb::WatchResponse> {
-        let watcher = self.watchers.get_mut(&id)?;
+        let Some(watcher) = self.watchers.get_mut(&id) else {
+            self.behind.remove(&id);
+            return None;
+        };
         let (read, revision) = self.state.with(|store, _| {
             let read = store.read(&mut watcher.cursor, limits::STORE_READ_MAX);
             (read, store.revision())
         });
+        if watcher.cursor.next_revision() > revision {
+            self.behind.remove(&id);
+        }
         match read {
             Ok(changes) if changes.is_empty() => None,
             Ok(changes) => {
@@ -189,6 +215,7 @@ impl Session {
             Err(Compacted {
                 revision: compact_revision,
             }) => {
+                self.behind.remove(&id);
                 self.watchers.remove(&id);
                 Some(pb::WatchResponse {
                     canceled: true,
@@ -209,7 +236,7 @@ impl Session {
     }
 
     fn create(&mut self, create: &pb::WatchCreateRequest) {
-        // Subscribed before the revision is read, so nothing is missed in between.
+        // What is written from now on is read first, and marked from a little later on.
         let revision = self.state.with(|store, _| store.revision());
         let created = pb::WatchResponse {
             created: true,
@@ -223,9 +250,16 @@ impl Session {
         } else {
             None
         };
+        let mut watch_id = create.watch_id;
         let (permit, refusal) = match refusal {
             Some(refusal) => (None, refusal),
-            None => (self.state.watcher(), "etcdserver: too many requests"),
+            None => {
+                if watch_id == 0 {
+                    watch_id = self.fresh_id();
+                }
+                let permit = self.inbox.watch(watch_id, range.clone());
+                (permit, "etcdserver: too many requests")
+            }
         };
         let Some(permit) = permit else {
             let cancel_reason = refusal.to_owned();
@@ -236,11 +270,6 @@ impl Session {
             };
             self.answers.push_back(refused);
             return;
-        };
-        let watch_id = if create.watch_id == 0 {
-            self.fresh_id()
-        } else {
-            create.watch_id
         };
         let next = if create.start_revision > 0 {
             create.start_revision
@@ -263,7 +292,7 @@ impl Session {
             watch_id,
             ..created
         });
-        self.look_from = Some(self.look_from.map_or(watch_id, |from| from.min(watch_id)));
+        self.behind.insert(watch_id);
     }
 
     fn fresh_id(&mut self) -> i64 {
@@ -276,6 +305,7 @@ impl Session {
 
     fn cancel(&mut self, watch_id: i64) {
         if self.watchers.remove(&watch_id).is_some() {
+            self.behind.remove(&watch_id);
             let revision = self.state.with(|store, _| store.revision());
             let canceled = pb::WatchResponse {
                 canceled: true,
@@ -288,12 +318,13 @@ impl Session {
     /// The answer comes after all events of before, which etcd's is meant to and did not always.
     fn ask_progress(&mut self) {
         self.progress_wanted = true;
-        self.look_at_all();
+        self.collect();
     }
 
     fn tell_progress(&mut self) {
+        self.collect();
         for (id, watcher) in &mut self.watchers {
-            if watcher.progress == Progress::Silent && watcher.cursor.next_revision() > self.seen {
+            if watcher.progress == Progress::Silent && !self.behind.contains(id) {
                 self.answers.push_back(answer(*id, self.seen));
             } else if watcher.progress == Progress::Heard {
                 watcher.progress = Progress::Silent;

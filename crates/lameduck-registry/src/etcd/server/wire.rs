@@ -82,7 +82,8 @@ pub(super) fn query(request: &pb::RangeRequest) -> Query {
             SortTarget::Value => SortBy::Value,
         },
         order: match request.sort_order() {
-            SortOrder::None | SortOrder::Ascend => Order::Ascending,
+            SortOrder::None => Order::Unsaid,
+            SortOrder::Ascend => Order::Ascending,
             SortOrder::Descend => Order::Descending,
         },
         min_mod_revision: given(request.min_mod_revision),
