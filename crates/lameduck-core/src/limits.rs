@@ -147,7 +147,7 @@ pub const HTTP1_IDLE_MAX: Duration = Duration::from_secs(620);
 /// Services in one answer of the health service's List; more are RESOURCE_EXHAUSTED, as its
 /// protocol says.
 pub const HEALTH_LIST_MAX: usize = 100;
-/// Largest header list that a caller, or the development server, accepts, in bytes.
+/// Largest header list that the development server accepts, in bytes.
 pub const HEADER_BYTES_MAX: u32 = 16 << 10;
 /// Bytes of a header block in HTTP/2 that are held until it is whole, so that its `:authority` can be
 /// mended. Twice [`HTTP2_HEAD_BYTES_MAX`]; a larger block passes as it is, and is
@@ -164,6 +164,19 @@ pub const HTTP1_HEADERS_MAX: usize = 100;
 /// HTTP/2: bytes of a request's header list. The 16 KiB of axum and tonic refuse the cookies that the
 /// same browsers may send by HTTP/1.1; 256 streams with heads of this size hold 16 MiB.
 pub const HTTP2_HEAD_BYTES_MAX: u32 = 64 << 10;
+/// HTTP/2: bytes of the header list that a failed gRPC call's head or trailers are cut to where the peer has
+/// announced no limit. Stacks with small limits announce them (grpc-java 8 KiB, grpcio, tonic and Swift's
+/// 16 KiB, .NET 64 KiB); those that do not take 16 MiB (grpc-go), 64 KiB of one header (nghttp2, and so
+/// Node and curl, which end the whole connection beyond), or 60 KiB (Envoy).
+pub const STATUS_BYTES: usize = 48 << 10;
+/// The same whatever more the peer has announced: no other frame may come between the parts of a header
+/// block, so a longer one keeps all calls of the connection waiting.
+pub const STATUS_BYTES_MAX: usize = 1 << 20;
+/// The same on HTTP/1.1 (gRPC-web), where nobody announces anything: nginx takes one page of 4 KiB.
+pub const HTTP1_STATUS_BYTES: usize = 4 << 10;
+/// Bytes of a status text for which its details are left out, and its metadata where the peer does not take
+/// both: enough for a sentence and an identifier to look for.
+pub const STATUS_TEXT_BYTES_MIN: usize = 512;
 /// HTTP/2 receive window per stream, in bytes; also that of the registry's client for its connection.
 pub const WINDOW_BYTES: u32 = 1 << 20;
 /// HTTP/2 receive window of a server's connection, in bytes: eight times a stream's. With equal windows
@@ -324,6 +337,11 @@ pub const CLIENT_WINDOW_BYTES: u32 = 2 << 20;
 /// calls beside them. Only what has come and was not read is held, so this is the most memory that one
 /// connection takes by its answers.
 pub const CLIENT_CONNECTION_WINDOW_BYTES: u32 = 128 << 20;
+/// Largest header list of an answer that a caller takes, in bytes: as much as grpc-go. Longer ones lose
+/// their own call. h2 takes more than five quarters of this in one block, or four times as much once
+/// decoded, for an attack, and ends the connection with all its calls: with 16 KiB, a status text of
+/// 100 kB was enough. An answer's head is held until its call takes it.
+pub const CLIENT_HEADER_BYTES_MAX: u32 = 16 << 20;
 /// Instances that calls have dialled before their pause is over, at once in one directory: calls that
 /// find none of thousands must not dial them all eight times a second.
 pub const DIALS_WANTED_MAX: usize = 64;

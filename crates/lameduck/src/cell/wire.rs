@@ -41,6 +41,15 @@ pub(crate) enum Flag {
     Unflushed = 1 << 15,
 }
 
+/// How large a header list the peer takes, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeadersMax {
+    /// Always.
+    pub(crate) sure: u32,
+    /// At most.
+    pub(crate) most: u32,
+}
+
 const ONE_BEGUN: u64 = 1 << 32;
 
 const fn in_flight(requests: u64) -> u64 {
@@ -57,6 +66,8 @@ pub(crate) struct Wire {
     // How many have begun in the upper half, how many are in flight in the lower one.
     requests: AtomicU64,
     identified: AtomicU32,
+    // HTTP/2: the header list that the peer takes for sure and at most, one half each; 0 is not known.
+    headers_max: AtomicU64,
     // HTTP/2: answers that have begun, and resets that the peer has sent. Both wrap.
     answered: AtomicU32,
     resets: AtomicU32,
@@ -107,6 +118,21 @@ impl Wire {
     /// How many requests have begun. Wraps.
     pub(crate) fn begun(&self) -> u32 {
         (self.requests.load(Ordering::Acquire) / ONE_BEGUN) as u32
+    }
+
+    /// HTTP/2: the peer has said what header list it takes, in bytes.
+    pub(crate) fn set_headers_max(&self, sure: u32, most: u32) {
+        let both = u64::from(sure) << 32 | u64::from(most);
+        self.headers_max.store(both, Ordering::Relaxed);
+    }
+
+    /// HTTP/2: what header list the peer takes, where it has said so.
+    pub(crate) fn headers_max(&self) -> Option<HeadersMax> {
+        let both = self.headers_max.load(Ordering::Relaxed);
+        (both > 0).then_some(HeadersMax {
+            sure: (both >> 32) as u32,
+            most: both as u32,
+        })
     }
 
     /// HTTP/2: one answer more has begun.

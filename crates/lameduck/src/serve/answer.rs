@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use ::http::HeaderMap;
+use ::http::{HeaderMap, HeaderValue};
 use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -14,7 +14,8 @@ use lameduck_core::conn::Protocol;
 use pin_project_lite::pin_project;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::peer::Held;
+use super::fit::{Room, TooLarge, fit};
+use super::peer::{Held, Peer};
 use super::service::mark_trailers;
 
 pin_project! {
@@ -85,7 +86,11 @@ impl http_body::Body for Answer {
                     && let Some(held) = this.held.take()
                 {
                     mark_trailers(held.peer(), trailers);
+                    let fitted = fit_trailers(held.peer(), *this.protocol, *this.grpc, trailers);
                     held.ended(*this.protocol);
+                    if let Err(too_large) = fitted {
+                        return Poll::Ready(Some(Err(axum::Error::new(too_large).into())));
+                    }
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -131,13 +136,37 @@ impl http_body::Body for Answer {
     }
 }
 
+/// Makes trailers fit. Those of a gRPC call that would have succeeded, and whose metadata its caller does
+/// not take, say so instead.
+fn fit_trailers(
+    peer: &Peer,
+    protocol: Protocol,
+    grpc: bool,
+    trailers: &mut HeaderMap,
+) -> Result<(), TooLarge> {
+    let room = Room::of(&peer.wire, protocol);
+    match fit(trailers, room) {
+        Err(too_large) if grpc => {
+            *trailers = status_trailers(&too_large.status());
+            mark_trailers(peer, trailers);
+            Ok(())
+        }
+        fitted => fitted,
+    }
+}
+
 /// The end of a gRPC answer that is cut: a status that no reader takes for success.
 fn cut_trailers() -> HeaderMap {
-    let status = tonic::Status::unavailable("the server ended before this answer did");
+    status_trailers(&tonic::Status::unavailable(
+        "the server ended before this answer did",
+    ))
+}
+
+fn status_trailers(status: &tonic::Status) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     // The text is ASCII, so it can be a header value; without one the status would be missing.
     if status.add_header(&mut trailers).is_err() {
-        trailers.insert("grpc-status", ::http::HeaderValue::from_static("14"));
+        trailers.insert("grpc-status", HeaderValue::from(i32::from(status.code())));
     }
     trailers
 }

@@ -25,6 +25,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::authority::Filter;
+use super::fit;
 use super::peer::Peer;
 use crate::cell::wire::Flag;
 use crate::frames::{Parser, Seen};
@@ -176,7 +177,8 @@ impl Io {
                 match seen {
                     Seen::Headers { stream } => *newest = stream.max(*newest),
                     Seen::Reset => wire.reset(),
-                    Seen::Settings { .. } | Seen::GoAway { .. } => {}
+                    Seen::Settings(settings) => fit::note(wire, settings),
+                    Seen::GoAway { .. } => {}
                 }
             });
         }

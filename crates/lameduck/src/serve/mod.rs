@@ -37,6 +37,7 @@ mod answer;
 mod authority;
 mod connection;
 mod control;
+mod fit;
 mod http;
 mod io;
 mod limits;

@@ -16,6 +16,7 @@ use tonic::transport::server::TcpConnectInfo;
 
 use super::BoxError;
 use super::answer::Answer;
+use super::fit::{Room, TooLarge, fit};
 use super::peer::{ConnectionInfo, Held, Peer, Unanswered};
 use super::refuse::refuse;
 use super::upload::Upload;
@@ -106,7 +107,25 @@ async fn answer(
         streams::keep_for_tunnel(Box::new(held));
         return Ok(response.map(Answer::bare));
     }
+    let room = Room::of(&peer.wire, protocol(version));
+    match fit(response.headers_mut(), room) {
+        Ok(()) => {}
+        Err(too_large) if grpc => response = instead(&too_large, response.headers()),
+        Err(too_large) => return Err(too_large.into()),
+    }
     Ok(response.map(|body| Answer::new(body, held, protocol(version), grpc)))
+}
+
+/// The answer to a gRPC call whose metadata its caller does not take, with the marks of the one that was to
+/// be.
+fn instead(too_large: &TooLarge, headers: &HeaderMap) -> Response<Body> {
+    let mut response: Response<Body> = too_large.status().into_http();
+    for name in [mark::LIFE, mark::CLOSING] {
+        if let Some(value) = headers.get(&name) {
+            response.headers_mut().insert(name, value.clone());
+        }
+    }
+    response
 }
 
 fn protocol(version: Version) -> Protocol {

@@ -246,7 +246,7 @@ fn builder() -> h2::client::Builder {
         .enable_push(false)
         .initial_window_size(limits::CLIENT_WINDOW_BYTES)
         .initial_connection_window_size(limits::CLIENT_CONNECTION_WINDOW_BYTES)
-        .max_header_list_size(limits::HEADER_BYTES_MAX)
+        .max_header_list_size(limits::CLIENT_HEADER_BYTES_MAX)
         .max_concurrent_reset_streams(limits::CLIENT_RESETS_REMEMBERED)
         .reset_stream_duration(limits::CLIENT_RESET_MEMORY)
         // Late answers to calls that were given up must not cost the calls beside them. h2 counts

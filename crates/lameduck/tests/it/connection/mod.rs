@@ -2,6 +2,7 @@
 
 mod bodies;
 mod dialling;
+mod heads;
 mod proof;
 mod restarts;
 mod streams;

@@ -4,6 +4,7 @@ mod accept;
 mod authority;
 pub mod client;
 mod cut;
+mod fit;
 mod goaway;
 mod grpc;
 mod hang_up;

@@ -1,0 +1,59 @@
+//! Answers with heads and trailers of any size.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Path;
+use axum::routing::post;
+use http_body_util::BodyExt;
+use tokio::sync::Semaphore;
+use tonic::{Code, Status};
+
+use super::{dial, head, whole};
+use crate::serve::start::within;
+use crate::tonic_server;
+
+/// A server that writes what it is given, whatever its peer takes.
+fn careless(go_on: &Arc<Semaphore>) -> Router {
+    let go_on = Arc::clone(go_on);
+    let failing = |Path(size): Path<usize>| async move {
+        Status::aborted("x".repeat(size)).into_http::<axum::body::Body>()
+    };
+    let waiting = move || async move {
+        go_on.acquire().await.expect("never closed").forget();
+        "innocent"
+    };
+    Router::new()
+        .route("/head/{size}", post(failing))
+        .route("/innocent", post(waiting))
+}
+
+#[tokio::test]
+async fn d03_a_peers_long_text_arrives_and_no_other_call_is_lost() {
+    let go_on = Arc::new(Semaphore::new(0));
+    let (address, server) = tonic_server::start(careless(&go_on)).await;
+    let connection = dial(address).await;
+    let call = |path: String| {
+        let slot = connection.reserve().expect("there is room");
+        let mut head = head();
+        head.uri = path.parse().expect("a path");
+        connection.call(slot, &head, whole(b""))
+    };
+    for size in [15_000, 20_000, 60_000, 100_000, 500_000, 3_000_000] {
+        let beside = call("/innocent".to_owned());
+        let answer = within(call(format!("/head/{size}"))).await;
+        let answer = answer.expect("an answer");
+        let status = Status::from_header_map(answer.headers()).expect("a status");
+        assert_eq!(
+            (status.code(), status.message().len()),
+            (Code::Aborted, size)
+        );
+        go_on.add_permits(1);
+        let answer = within(beside).await.expect("it has done nothing");
+        let body = within(answer.into_body().collect()).await;
+        assert_eq!(body.expect("a body").to_bytes(), "innocent");
+    }
+    assert!(connection.reserve().is_some(), "{:?}", connection.state());
+    drop(connection);
+    server.stop().await;
+}
