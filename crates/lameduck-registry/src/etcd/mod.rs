@@ -2,6 +2,7 @@
 //! speaks its API, and a real one as a child process for tests, on ports of its own.
 
 mod client;
+mod dial;
 mod join;
 mod keys;
 mod login;

@@ -1,30 +1,26 @@
 //! One HTTP/2 connection to whichever of etcd's hosts answers.
 
-use std::fmt;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use http::HeaderValue;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use hyper::body::Incoming;
-use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use lameduck_core::limits;
-use lameduck_core::name::{Address, Host};
-use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use hyper::client::conn::http2::SendRequest;
+use lameduck_core::name::Address;
 use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
 
+use super::dial::{Life, Lookup, dial_any, system};
+
 /// The hosts, and the connection to one of them.
 pub(super) struct Pool {
     hosts: Vec<Address>,
+    lookup: Lookup,
     current: Mutex<Current>,
     /// Held while dialling: the others wait for the one connection.
     dialling: tokio::sync::Mutex<()>,
@@ -35,8 +31,11 @@ struct Current {
     connection: Option<Connection>,
     /// How many connections there have been.
     generation: u64,
-    /// Which host is tried first.
+    /// Which host is tried first, and which address last.
     first: usize,
+    shunned: Option<SocketAddr>,
+    /// How many addresses the last dial has found.
+    choice: usize,
 }
 
 #[derive(Clone)]
@@ -44,15 +43,21 @@ struct Connection {
     sender: SendRequest<Body>,
     authority: Authority,
     host: usize,
+    address: SocketAddr,
     generation: u64,
-    task: AbortHandle,
+    life: Life,
 }
 
 impl Pool {
     pub(super) fn new(hosts: Vec<Address>, first: usize) -> Self {
+        Self::looked_up_by(system(), hosts, first)
+    }
+
+    fn looked_up_by(lookup: Lookup, hosts: Vec<Address>, first: usize) -> Self {
         let first = first % hosts.len().max(1);
         Self {
             hosts,
+            lookup,
             current: Mutex::new(Current {
                 first,
                 ..Current::default()
@@ -79,97 +84,47 @@ impl Pool {
         if let Some(connection) = self.open() {
             return Ok(connection);
         }
-        let first = self.current().first;
-        let (host, sender, authority, task) = dial_any(&self.hosts, first).await?;
+        let (first, shunned) = {
+            let current = self.current();
+            (current.first, current.shunned)
+        };
+        let (dialled, choice) = dial_any(&self.hosts, &self.lookup, first, shunned).await?;
         let mut current = self.current();
         current.generation += 1;
-        current.first = host;
+        current.first = dialled.host;
+        current.choice = choice;
         let connection = Connection {
-            sender,
-            authority,
-            host,
+            sender: dialled.sender,
+            authority: dialled.authority,
+            host: dialled.host,
+            address: dialled.address,
             generation: current.generation,
-            task,
+            life: dialled.life,
         };
         current.connection = Some(connection.clone());
         Ok(connection)
     }
 
     /// The connection `generation` has not answered in time, or says that its host is of no use:
-    /// everything on it fails now, and the next call goes to the next host.
+    /// it is closed, everything on it fails now, and the next call goes to another host or another
+    /// address.
     pub(super) fn abandon(&self, generation: u64) {
         let mut current = self.current();
         if let Some(connection) = &current.connection
             && connection.generation == generation
         {
-            connection.task.abort();
-            current.first = (connection.host + 1) % self.hosts.len().max(1);
+            connection.life.end();
+            let (host, address) = (connection.host, connection.address);
+            current.first = (host + 1) % self.hosts.len().max(1);
+            current.shunned = Some(address);
             current.connection = None;
         }
     }
 
-    /// Whether there is another host to go to.
-    pub(super) const fn has_choice(&self) -> bool {
-        self.hosts.len() > 1
+    /// Whether there is another host or another address to go to.
+    pub(super) fn has_choice(&self) -> bool {
+        self.hosts.len() > 1 || self.current().choice > 1
     }
-}
-
-type Dialled = (usize, SendRequest<Body>, Authority, AbortHandle);
-
-/// The first host that takes a connection. One that says no is followed by the next at once, one
-/// that says nothing has the next tried beside it.
-async fn dial_any(hosts: &[Address], first: usize) -> Result<Dialled, Status> {
-    let mut waiting = (0..hosts.len()).map(|n| (first + n) % hosts.len());
-    let mut dials = FuturesUnordered::new();
-    let mut failure = Status::unavailable("etcd: no host is known");
-    loop {
-        if let Some(host) = waiting.next() {
-            dials.push(dial(&hosts[host], host));
-        }
-        let next = tokio::select! {
-            next = dials.next() => next,
-            () = sleep(limits::REGISTRY_DIAL_STAGGER), if waiting.len() > 0 => continue,
-        };
-        match next {
-            Some(Ok(dialled)) => return Ok(dialled),
-            Some(Err(error)) => failure = error,
-            None => return Err(failure),
-        }
-    }
-}
-
-async fn dial(address: &Address, host: usize) -> Result<Dialled, Status> {
-    let away = |why: &dyn fmt::Display| Status::unavailable(format!("etcd {address}: {why}"));
-    let connect = async {
-        let stream = match address.host() {
-            Host::Ip(ip) => TcpStream::connect((*ip, address.port())).await,
-            Host::Name(name) => TcpStream::connect((name.as_str(), address.port())).await,
-        };
-        let stream = stream.map_err(|error| away(&error))?;
-        stream.set_nodelay(true).map_err(|error| away(&error))?;
-        http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .initial_stream_window_size(limits::WINDOW_BYTES)
-            .initial_connection_window_size(limits::WINDOW_BYTES)
-            .keep_alive_interval(limits::REGISTRY_PING_INTERVAL)
-            .keep_alive_timeout(limits::REGISTRY_PING_MAX)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| away(&error))
-    };
-    let (sender, connection) = match timeout(limits::REGISTRY_DIAL_MAX, connect).await {
-        Ok(connected) => connected?,
-        Err(_) => {
-            let why = format!("no connection within {:?}", limits::REGISTRY_DIAL_MAX);
-            return Err(away(&why));
-        }
-    };
-    let authority = Authority::try_from(address.to_string()).map_err(|error| away(&error))?;
-    // Ends with the last sender and the last stream; its error is told by each of its streams.
-    let task = tokio::spawn(async move {
-        let _ = connection.await;
-    });
-    Ok((host, sender, authority, task.abort_handle()))
 }
 
 /// Which connection carried a call, so that it can be abandoned.
@@ -238,45 +193,4 @@ impl Service<http::Request<Body>> for Transport {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::net::TcpListener;
-
-    async fn listener() -> (TcpListener, Address) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("bound").into();
-        (listener, address)
-    }
-
-    #[tokio::test]
-    async fn b5_one_dead_host_of_two_is_no_failure() {
-        // Bound and not listening: refused, and nobody else's.
-        let dead = tokio::net::TcpSocket::new_v4().expect("a socket");
-        let any = "127.0.0.1:0".parse().expect("an address");
-        dead.bind(any).expect("a port");
-        let gone: Address = dead.local_addr().expect("bound").into();
-        let (_alive, address) = listener().await;
-        let hosts = [gone, address.clone()];
-        let (host, _, authority, _) = dial_any(&hosts, 0).await.expect("the second answers");
-        assert_eq!(
-            (host, authority.as_str()),
-            (1, address.to_string().as_str())
-        );
-        let error = dial_any(&hosts[..1], 0).await.expect_err("nobody answers");
-        assert!(error.message().contains("etcd 127.0.0.1:"), "{error}");
-    }
-
-    #[tokio::test]
-    async fn an_abandoned_connection_is_replaced_by_one_to_the_next_host() {
-        let (_first, one) = listener().await;
-        let (_second, two) = listener().await;
-        let pool = Pool::new(vec![one, two], 2);
-        let first = pool.connection().await.expect("connected");
-        assert_eq!((first.host, first.generation), (0, 1));
-        pool.abandon(7);
-        assert_eq!(pool.connection().await.expect("the same").generation, 1);
-        pool.abandon(1);
-        let second = pool.connection().await.expect("connected");
-        assert_eq!((second.host, second.generation), (1, 2));
-    }
-}
+mod tests;
