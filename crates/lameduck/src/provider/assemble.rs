@@ -6,37 +6,36 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lameduck_core::drain::Plan;
-use lameduck_core::event::{Event, Phase};
-use lameduck_core::instance::{BootId, Incarnation, Instance, Life};
+use lameduck_core::event::Event;
+use lameduck_core::instance::{Incarnation, Instance, Life};
 use lameduck_core::limits;
 use lameduck_core::name::{Address, NameError, ServiceName, Target, redacted};
 use lameduck_core::registry::{Registration, Registry};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use super::address::{Facts, Whereabouts};
 use super::builder::{Builder, Provider};
 use super::error::BuildError;
-use super::handle::{Commands, Shared, Status};
+use super::handle::{Bound, Handle, Shared};
 use super::hooks::Hook;
 use super::listener;
 use super::registration::{Planned, RegistrationStatus};
 use super::routes;
 use super::run::Living;
 use super::signals;
-use crate::cell::gate::Gate;
 use crate::env::Environment;
 use crate::foreign::quietly;
-use crate::health::Health;
 use crate::observe::Events;
-use crate::serve::Server;
+use crate::serve::{Extend, Server};
 
 impl Builder {
-    pub(super) fn assemble(self, parts: Parts) -> Result<Provider, BuildError> {
-        let (gate, health, life) = (Gate::new(), parts.health, parts.life);
-        let shown = (!self.without_health).then_some(&health);
+    pub(super) fn assemble(mut self, parts: Parts) -> Result<Provider, BuildError> {
+        let shared = Arc::clone(self.early.shared());
+        let shown = (!self.without_health).then_some(&shared.health);
         let server = Server::builder()
-            .gate(gate.clone())
-            .life(life)
+            .gate(shared.gate.clone())
+            .life(parts.life)
+            .extend(carry(&shared))
             .services(self.services.clone())
             .listener(parts.listener)
             .events(parts.events.clone())
@@ -48,25 +47,13 @@ impl Builder {
                 address: "the given listener".to_owned(),
                 source,
             })?;
-        let (sender, inputs) = mpsc::unbounded_channel();
-        let status = Status {
-            phase: Phase::Starting,
-            life,
-            stopping: false,
-        };
-        let shared = Arc::new(Shared {
-            commands: Commands::new(sender),
-            status: watch::Sender::new(status),
-            gate,
-            health,
+        let planned = parts.planned.iter();
+        let bound = Bound {
             control: server.control(),
             local_addr: server.local_addr(),
-            registrations: parts
-                .planned
-                .iter()
-                .map(|planned| planned.status.subscribe())
-                .collect(),
-        });
+            registrations: planned.map(|planned| planned.status.subscribe()).collect(),
+        };
+        shared.bound.get_or_init(|| bound);
         let (names, catches) = (self.services.join(","), !self.without_signals);
         let membership = signals::enter(Arc::clone(&shared), names, parts.plan.budget, catches)
             .map_err(BuildError::Signals)?;
@@ -80,7 +67,7 @@ impl Builder {
             plan: parts.plan,
             server,
             shared,
-            inputs,
+            inputs: self.early.take(),
             planned: parts.planned,
             hooks: self.hooks,
             events: parts.events,
@@ -276,7 +263,16 @@ pub(super) struct Parts {
     pub(super) life: Life,
     pub(super) events: Events,
     pub(super) planned: Vec<Planned>,
-    pub(super) health: Health,
+}
+
+/// Lets every request carry the handle. The server itself holds none: it is a part of what a handle holds.
+fn carry(shared: &Arc<Shared>) -> Extend {
+    let shared = Arc::downgrade(shared);
+    Arc::new(move |extensions| {
+        if let Some(shared) = shared.upgrade() {
+            extensions.insert(Handle { shared });
+        }
+    })
 }
 
 pub(super) struct Connected {
@@ -342,12 +338,6 @@ pub(super) fn announce_times(
 pub(super) fn names(services: &[ServiceName]) -> String {
     let names: Vec<&str> = services.iter().map(ServiceName::as_str).collect();
     names.join(",")
-}
-
-pub(super) fn boot_id() -> Result<BootId, BuildError> {
-    let mut bits = [0; 16];
-    getrandom::fill(&mut bits).map_err(BuildError::Random)?;
-    Ok(BootId::from_bits(u128::from_ne_bytes(bits)))
 }
 
 /// Where the name leads, IPv4 first: most clients of a name try that first, or nothing else.

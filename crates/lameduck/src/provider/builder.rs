@@ -9,21 +9,21 @@ use std::time::Duration;
 
 use axum::Router;
 use lameduck_core::drain::{Input, Plan};
-use lameduck_core::instance::Life;
 use lameduck_core::limits;
 use lameduck_core::name::ServiceName;
 use lameduck_core::registry::{Registry, Schemes};
 use tokio::sync::mpsc;
 use tonic::service::Routes;
 
-use super::assemble::{Parts, announce_times, boot_id, names, runtime_has_all};
+use super::assemble::{Parts, announce_times, names, runtime_has_all};
+use super::early::Early;
 use super::error::BuildError;
 use super::handle::{Handle, Shared};
 use super::hooks::Hook;
 use super::registration::Planned;
 use super::run::Living;
 use crate::env::Environment;
-use crate::health::{Health, ServingStatus};
+use crate::health::ServingStatus;
 use crate::mark::ShowLife;
 use crate::observe::{Events, Observer};
 use crate::serve::{Limits, Server};
@@ -32,6 +32,7 @@ use crate::serve::{Limits, Server};
 #[derive(Default)]
 #[must_use = "a builder does nothing before build()"]
 pub struct Builder {
+    pub(super) early: Early,
     pub(super) services: Vec<String>,
     pub(super) listen: Option<String>,
     pub(super) listener: Option<TcpListener>,
@@ -96,6 +97,17 @@ impl fmt::Debug for Provider {
 }
 
 impl Builder {
+    /// The handle of the provider to be: for what is made before it, such as the state of a router.
+    ///
+    /// The phase is Starting until [`Provider::run`], the life is the one that will serve, the gate admits
+    /// and the health board is not ready. [`stop`](Handle::stop) and [`abort`](Handle::abort) before the
+    /// run end it as it begins. Where nothing is built, or [`build`](Self::build) fails, the phase becomes
+    /// Stopped and [`closing`](Handle::closing) resolves.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.early.handle()
+    }
+
     /// Serves one more service on the same port.
     pub fn service(mut self, service: &str) -> Self {
         self.services.push(service.to_owned());
@@ -282,11 +294,14 @@ impl Builder {
         let registries = self.connect(&services)?;
         let plan = self.plan(&registries)?;
         let listener = self.bind()?;
-        let life = Life::first(boot_id()?);
+        if let Some(error) = self.early.random {
+            return Err(BuildError::Random(error));
+        }
+        let life = self.early.handle().life();
         let events = Events::apart(std::mem::take(&mut self.observers));
         announce_times(&events, life, &self, &plan, &registries);
         let planned = self.registrations(&services, &registries, &listener, life, &events)?;
-        let health = Health::new();
+        let health = self.early.shared().health.clone();
         services
             .iter()
             .for_each(|name| health.set(name.as_str(), ServingStatus::Serving));
@@ -297,7 +312,6 @@ impl Builder {
             life,
             events,
             planned,
-            health,
         })
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
 use lameduck_core::drain::{Command, Input, Reason};
@@ -31,6 +31,9 @@ pub struct Status {
 }
 
 /// Asks things of a provider. Clones ask the same one.
+///
+/// Handlers take it as an argument or find it among the extensions of their request.
+/// [`Builder::handle`](super::Builder::handle) gives it before the provider is built.
 #[derive(Clone)]
 pub struct Handle {
     pub(super) shared: Arc<Shared>,
@@ -41,19 +44,32 @@ pub(super) struct Shared {
     pub(super) status: watch::Sender<Status>,
     pub(super) gate: Gate,
     pub(super) health: Health,
+    /// Empty before `build`.
+    pub(super) bound: OnceLock<Bound>,
+}
+
+/// What only a provider that is built has.
+pub(super) struct Bound {
     pub(super) control: Control,
     pub(super) local_addr: SocketAddr,
     pub(super) registrations: Vec<watch::Receiver<RegistrationStatus>>,
 }
 
 impl Shared {
+    /// The server's levers, of a provider that is built.
+    pub(super) fn control(&self) -> &Control {
+        &self.bound.get().expect("the provider is built").control
+    }
+
     /// What is left where `run` ends without a stop: everything is cut, and whoever waits hears of it.
     pub(super) fn end(&self) {
         self.health.leave();
         self.health.end();
         self.gate.close();
-        self.control.end_health();
-        self.control.cut();
+        if let Some(bound) = self.bound.get() {
+            bound.control.end_health();
+            bound.control.cut();
+        }
         self.status.send_modify(|status| {
             status.stopping = true;
             status.phase = Phase::Stopped;
@@ -134,10 +150,12 @@ impl Handle {
         self.status().life
     }
 
-    /// Where the process listens: with port 0 asked for, the port that it got.
+    /// Where the process listens: with port 0 asked for, the port that it got. `0.0.0.0:0` before
+    /// `build`, which opens the port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
-        self.shared.local_addr
+        let bound = self.shared.bound.get();
+        bound.map_or((Ipv4Addr::UNSPECIFIED, 0).into(), |bound| bound.local_addr)
     }
 
     /// Its phase now.
@@ -159,7 +177,8 @@ impl Handle {
     }
 
     /// Enters Closing and stays there, serving, until [`resume`](Self::resume) or a stop. Granted
-    /// while the process serves, and where it is held already; not once a stop has begun.
+    /// while the process serves, and where it is held already; not before it serves, and not once a stop
+    /// has begun. What is asked before `run` is answered when that begins.
     pub fn hold(&self) -> Answer {
         self.shared.commands.send(Input::Hold)
     }
@@ -171,7 +190,8 @@ impl Handle {
     }
 
     /// Leaves and stops, for this reason, which is the first one's where several ask: all of them are
-    /// granted the one stop. Not granted once it is over.
+    /// granted the one stop. Not granted once it is over. Asked before `run`, it stops the process when
+    /// that begins, and nothing is registered.
     pub fn stop(&self, reason: impl Into<String>) -> Answer {
         let reason = Reason::Asked(reason.into());
         self.shared
@@ -179,7 +199,7 @@ impl Handle {
             .send(|command| Input::Begin(command, reason))
     }
 
-    /// Stops now: what is in flight is cut.
+    /// Stops now: what is in flight is cut. Before `run`, see [`stop`](Self::stop).
     pub fn abort(&self) {
         // Where nobody listens, it has stopped already.
         let _ = self.shared.commands.inputs.send(Input::Abort);
@@ -200,14 +220,16 @@ impl Handle {
     /// The server's connections, as they are now.
     #[must_use]
     pub fn connections(&self) -> crate::serve::Connections {
-        self.shared.control.connections()
+        let bound = self.shared.bound.get();
+        bound.map_or_else(Default::default, |bound| bound.control.connections())
     }
 
-    /// How the registrations stand, one per registry.
+    /// How the registrations stand, one per registry; none before `build`.
     #[must_use]
     pub fn registrations(&self) -> Vec<RegistrationStatus> {
-        self.shared
-            .registrations
+        let bound = self.shared.bound.get();
+        let registrations = bound.map_or(&[][..], |bound| &bound.registrations);
+        registrations
             .iter()
             .map(|status| status.borrow().clone())
             .collect()

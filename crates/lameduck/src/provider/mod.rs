@@ -18,7 +18,9 @@
 mod address;
 mod assemble;
 mod builder;
+mod early;
 mod error;
+mod extract;
 mod handle;
 mod hooks;
 mod listener;

@@ -33,6 +33,7 @@ impl Provider {
     /// Stopped, and [`closing`](super::Handle::closing) resolves. A registration then lasts until its
     /// lease ends.
     pub async fn run(self) -> Report {
+        let handle = self.handle();
         let living = self.living;
         living.membership.run();
         let mut tasks = JoinSet::new();
@@ -49,7 +50,7 @@ impl Provider {
         };
         self.events.emit(&Event::Listening {
             services: self.services.clone(),
-            address: self.shared.local_addr.into(),
+            address: handle.local_addr().into(),
         });
         let _ = self.shared.commands.inputs.send(Input::Started);
         let budget = self.plan.budget;
@@ -180,28 +181,28 @@ impl leaving::Edge for Edge {
     }
 
     fn mark(&mut self) {
-        self.shared.control.announce();
+        self.shared.control().announce();
     }
 
     fn unmark(&mut self, life: Life) {
         self.shared.status.send_modify(|status| status.life = life);
-        self.shared.control.resume(life);
+        self.shared.control().resume(life);
     }
 
     fn go_away(&mut self, pace: Duration) {
-        self.shared.control.go_away_existing(pace);
+        self.shared.control().go_away_existing(pace);
     }
 
     fn count(&self) -> Count {
         Count {
             admitted: self.shared.gate.admitted(),
             in_flight: self.shared.gate.in_flight().total,
-            owing: self.shared.control.connections().owing as u64,
+            owing: self.shared.control().connections().owing as u64,
         }
     }
 
     fn close_listener(&mut self, ticket: Ticket) {
-        let control = self.shared.control.clone();
+        let control = self.shared.control().clone();
         self.spawn(async move {
             control.close_listener().await;
             Input::ListenerClosed(ticket)
@@ -209,7 +210,7 @@ impl leaving::Edge for Edge {
     }
 
     fn go_away_all(&mut self, ticket: Ticket, within: Duration) {
-        let control = self.shared.control.clone();
+        let control = self.shared.control().clone();
         self.spawn(async move {
             control.final_goaways(within).await;
             Input::FinalGoAways(ticket)
@@ -217,12 +218,12 @@ impl leaving::Edge for Edge {
     }
 
     fn close_gate(&mut self) {
-        self.shared.control.close_gate();
+        self.shared.control().close_gate();
     }
 
     fn end_watches(&mut self) {
         self.shared.health.end();
-        self.shared.control.end_health();
+        self.shared.control().end_health();
     }
 
     fn await_in_flight(&mut self, ticket: Ticket) {
@@ -234,7 +235,7 @@ impl leaving::Edge for Edge {
     }
 
     fn cut(&mut self) {
-        self.shared.control.cut();
+        self.shared.control().cut();
     }
 
     fn run_hook(&mut self, index: usize, ticket: Ticket) {

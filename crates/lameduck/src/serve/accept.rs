@@ -17,7 +17,7 @@ use super::connection::serve;
 use super::control::Control;
 use super::limits::Limits;
 use super::pause::Pause;
-use super::shared::{Crowd, Listening, Shared};
+use super::shared::{Crowd, Extend, Listening, Shared};
 use crate::cell::gate::Gate;
 use crate::foreign::{discard, quietly_await};
 use crate::mark::ShowLife;
@@ -66,6 +66,7 @@ pub struct ServerBuilder {
     events: Events,
     limits: Limits,
     shows: ShowLife,
+    extend: Option<Extend>,
 }
 
 impl ServerBuilder {
@@ -118,6 +119,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Adds to the extensions of every request that is admitted.
+    #[must_use]
+    pub(crate) fn extend(mut self, extend: Extend) -> Self {
+        self.extend = Some(extend);
+        self
+    }
+
     /// Who hears of accepting that does not go on. The log alone if nobody is given.
     #[must_use]
     pub(crate) fn events(mut self, events: Events) -> Self {
@@ -153,7 +161,8 @@ impl ServerBuilder {
                     self.events.clone(),
                     self.limits,
                 )
-                .showing(self.shows),
+                .showing(self.shows)
+                .extending(self.extend),
             ),
             events: self.events,
         })

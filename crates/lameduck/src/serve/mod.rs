@@ -53,5 +53,6 @@ pub use control::{Connections, Control};
 pub use limits::{Limits, LimitsError};
 pub use peer::ConnectionInfo;
 pub use refuse::Refused;
+pub(crate) use shared::Extend;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

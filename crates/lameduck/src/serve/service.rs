@@ -153,6 +153,9 @@ fn prepare(peer: &Arc<Peer>, request: Request<Incoming>) -> Request<Body> {
         remote: peer.remote,
         protocol: protocol(version),
     });
+    if let Some(extend) = &peer.shared.extend {
+        extend(extensions);
+    }
     request
 }
 

@@ -1,10 +1,10 @@
 //! What all connections of one server share.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ::http::HeaderValue;
+use ::http::{Extensions, HeaderValue};
 use arc_swap::ArcSwap;
 use lameduck_core::conn::Bounds;
 use lameduck_core::event::Event;
@@ -71,6 +71,9 @@ fn spread(age: Duration, number: u64) -> Duration {
     age.mul_f64(0.9 + 0.2 * part as f64 / f64::from(u32::MAX))
 }
 
+/// Adds what every request carries to its extensions.
+pub(crate) type Extend = Arc<dyn Fn(&mut Extensions) + Send + Sync>;
+
 /// How far the listener has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listening {
@@ -85,6 +88,7 @@ pub(super) struct Shared {
     pub(super) services: Vec<String>,
     pub(super) limits: Limits,
     pub(super) shows: ShowLife,
+    pub(super) extend: Option<Extend>,
     pub(super) tally: Tally,
     pub(super) orders: watch::Sender<Orders>,
     pub(super) listening: watch::Sender<Listening>,
@@ -145,6 +149,7 @@ impl Shared {
             services,
             limits,
             shows: ShowLife::default(),
+            extend: None,
             tally: Tally::default(),
             orders: watch::Sender::default(),
             listening: watch::Sender::new(Listening::Open),
@@ -159,6 +164,12 @@ impl Shared {
     /// The same for a server that shows its life to these.
     pub(super) fn showing(mut self, shows: ShowLife) -> Self {
         self.shows = shows;
+        self
+    }
+
+    /// The same for a server whose requests carry more.
+    pub(super) fn extending(mut self, extend: Option<Extend>) -> Self {
+        self.extend = extend;
         self
     }
 

@@ -1,9 +1,8 @@
 //! A server: publishes itself, works, and leaves well when told.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use lameduck::Provider;
-use lameduck::provider::Handle;
 use lameduck_core::drain::Problem;
 use lameduck_core::event::Event;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -52,12 +51,12 @@ async fn provide(spec: &ServerSpec, recorder: Recorder) -> Result<u8, ChildError
 }
 
 fn build(spec: &ServerSpec, recorder: &Recorder) -> Result<Provider, ChildError> {
-    let handle: Arc<OnceLock<Handle>> = Arc::default();
-    let known = Arc::clone(&handle);
-    let life = move || known.get().expect("set before the server runs").life();
-    let worker = Worker::service(recorder.clone(), life);
+    let builder = Provider::builder(&spec.service);
+    let handle = builder.handle();
+    let known = handle.clone();
+    let worker = Worker::service(recorder.clone(), move || known.life());
     let observer = recorder.clone();
-    let mut builder = Provider::builder(&spec.service)
+    let mut builder = builder
         .listen(&spec.listen.to_string())
         .advertise(&spec.address.to_string())
         .grpc(Routes::new(worker))
@@ -66,7 +65,6 @@ fn build(spec: &ServerSpec, recorder: &Recorder) -> Result<Provider, ChildError>
         builder = builder.registry(registry);
     }
     let provider = builder.build().map_err(|error| refused(&error))?;
-    let handle = handle.get_or_init(|| provider.handle());
     recorder.write(Record::Born {
         life: handle.life(),
         address: spec.address,

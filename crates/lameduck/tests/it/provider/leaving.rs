@@ -1,6 +1,6 @@
 //! What a stop waits for, and what it does not wait for.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::standing::{Standing, TICK};
 
 const FLOOR: Duration = Duration::from_millis(100);
 
-async fn start(builder: Builder) -> (Handle, JoinHandle<DrainReport>) {
+pub(super) async fn start(builder: Builder) -> (Handle, JoinHandle<DrainReport>) {
     let builder = builder
         .listen("127.0.0.1:0")
         .signals(false)
@@ -105,19 +105,12 @@ async fn s1_an_answer_that_nobody_reads_is_abandoned() {
 
 #[tokio::test]
 async fn handlers_that_listen_say_goodbye() {
-    let own: Arc<OnceLock<Handle>> = Arc::default();
-    let known = Arc::clone(&own);
-    let handler = async move || {
-        known
-            .get()
-            .expect("it is set before it runs")
-            .closing()
-            .await;
+    let handler = async |handle: Handle| {
+        handle.closing().await;
         "goodbye"
     };
     let router = Router::new().route("/", get(handler));
     let (handle, running) = start(Provider::builder("orders").router(router)).await;
-    own.set(handle.clone()).expect("set once");
     let mut socket = ask(&handle, "/").await;
     let gate = handle.gate().clone();
     within(async {

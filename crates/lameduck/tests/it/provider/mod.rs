@@ -3,6 +3,7 @@
 mod descriptors;
 mod foreign;
 mod frozen;
+mod handles;
 mod leaving;
 mod listening;
 mod process;
