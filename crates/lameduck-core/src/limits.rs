@@ -231,6 +231,12 @@ pub const REGISTRY_DIAL_STAGGER: Duration = Duration::from_millis(200);
 pub const REGISTRY_PING_INTERVAL: Duration = Duration::from_secs(6);
 /// How long the answer to such a PING may take.
 pub const REGISTRY_PING_MAX: Duration = Duration::from_secs(3);
+/// Watches on one stream to etcd. One stream for all would do for etcd; this many end together where
+/// one stream is cut.
+pub const STREAM_WATCHES_MAX: usize = 500;
+/// Answers that wait for the reader of one watch. A reader that is further behind loses the watch, and
+/// begins anew after what it has read; the others on its stream go on.
+pub const WATCH_QUEUE_MAX: usize = 256;
 /// Largest answer of a registry, in bytes; lists ask for smaller pages where one is larger.
 pub const REGISTRY_ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Keys that a list asks for at once: 1,000 records of usual size are a few hundred KiB.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{StreamExt, stream};
+use futures_util::stream;
 use http::HeaderValue;
 use lameduck_core::limits;
 use lameduck_core::mirror::Origin;
@@ -16,19 +16,16 @@ use lameduck_core::session::LeaseId;
 use lameduck_etcd_proto::etcdserverpb::auth_client::AuthClient;
 use lameduck_etcd_proto::etcdserverpb::kv_client::KvClient;
 use lameduck_etcd_proto::etcdserverpb::lease_client::LeaseClient;
-use lameduck_etcd_proto::etcdserverpb::watch_client::WatchClient;
-use lameduck_etcd_proto::etcdserverpb::watch_request::RequestUnion;
 use lameduck_etcd_proto::etcdserverpb::{
     AuthenticateRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest,
-    RangeRequest, ResponseHeader, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest,
-    WatchResponse,
+    RangeRequest, ResponseHeader, TxnRequest, TxnResponse, WatchCreateRequest, WatchResponse,
 };
 use lameduck_etcd_proto::mvccpb::{Event, KeyValue};
-use tokio::sync::oneshot;
 use tokio::time::timeout;
-use tonic::{Code, Request, Status, Streaming};
+use tonic::{Code, Status};
 
 use super::login::{Failed, Kind, Login, Outcome, Pass, Token, still_lost};
+use super::streams::{Member, Streams};
 use super::transport::{Pool, Transport, Used};
 
 /// A call that failed.
@@ -108,6 +105,7 @@ impl From<Status> for Error {
 pub struct Client {
     pool: Arc<Pool>,
     login: Option<Arc<Login>>,
+    pub(super) streams: Arc<Streams>,
 }
 
 impl fmt::Debug for Client {
@@ -135,6 +133,7 @@ impl Client {
         Self {
             pool: Arc::new(Pool::new(hosts, first)),
             login: None,
+            streams: Arc::default(),
         }
     }
 
@@ -291,7 +290,8 @@ impl Client {
     }
 
     /// Watches everything whose key begins with `prefix`, from revision `from` on. Dropping the
-    /// watch cancels it.
+    /// watch cancels it. Watches of one client share streams; one that is not read for long ends, and
+    /// holds up no other.
     ///
     /// # Errors
     ///
@@ -305,38 +305,21 @@ impl Client {
             ..Default::default()
         };
         let answer = self.call_patiently(Kind::Watch, |transport| {
-            let request = WatchRequest {
-                request_union: Some(RequestUnion::CreateRequest(create.clone())),
-            };
+            let mut member = self.streams.join(&transport, &create);
             async move {
-                let (alive, ended) = oneshot::channel::<()>();
-                // The requests end with the watch; while they do not, neither does the HTTP/2 stream.
-                let end = stream::once(ended).filter_map(|_| ready(None));
-                let mut request = Request::new(stream::once(ready(request)).chain(end));
-                // A member without a leader would keep the stream and tell nothing.
-                let headers = request.metadata_mut();
-                headers.insert(
-                    "hasleader",
-                    tonic::metadata::MetadataValue::from_static("true"),
-                );
-                let mut client = WatchClient::new(transport)
-                    .max_decoding_message_size(limits::REGISTRY_ANSWER_BYTES_MAX);
-                let mut answers = client.watch(request).await?.into_inner();
-                let first = answers.message().await?;
-                let first = first.ok_or_else(|| Status::unavailable("etcd: the watch ended"))?;
+                let first = member.message().await?;
                 if first.canceled && first.compact_revision == 0 {
                     return Err(cancelled(&first.cancel_reason));
                 }
-                Ok((answers, first, alive))
+                Ok((member, first))
             }
         });
-        let (answers, first, alive) = answer.await?;
+        let (member, first) = answer.await?;
         refuse_cancelled(&first)?;
         Ok(Watch {
             origin: origin(first.header.as_ref()),
-            answers,
+            member,
             fragments: Vec::new(),
-            _alive: alive,
         })
     }
 
@@ -464,12 +447,16 @@ async fn authenticate(pool: Arc<Pool>, name: String, password: String) -> Outcom
 }
 
 /// A running watch.
-#[derive(Debug)]
 pub struct Watch {
     origin: Origin,
-    answers: Streaming<WatchResponse>,
+    member: Member,
     fragments: Vec<Event>,
-    _alive: oneshot::Sender<()>,
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
 }
 
 impl Watch {
@@ -487,9 +474,7 @@ impl Watch {
     /// [`Error::Compacted`], [`Error::Registry`]; the watch is over then.
     pub async fn next(&mut self) -> Result<(u64, Vec<Event>), Error> {
         loop {
-            let Some(answer) = self.answers.message().await? else {
-                return Err(Error::retry("etcd: the watch ended".to_owned()));
-            };
+            let answer = self.member.message().await?;
             refuse_cancelled(&answer)?;
             let told = answer.events.iter().filter_map(|event| event.kv.as_ref());
             let latest = told.map(|kv| kv.mod_revision).max();
@@ -612,6 +597,7 @@ mod tests {
         let client = Client {
             pool: Arc::new(Pool::new(hosts.map(Address::from).to_vec(), 0)),
             login: None,
+            streams: Arc::default(),
         };
         let ttl = Duration::from_secs(10);
         let error = client.grant(ttl).await.expect_err("nobody answers");

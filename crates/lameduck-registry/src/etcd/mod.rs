@@ -12,6 +12,7 @@ mod publication;
 mod registry;
 pub mod server;
 mod skipped;
+mod streams;
 mod subscription;
 mod transport;
 

@@ -129,14 +129,29 @@ impl Pool {
 
 /// Which connection carried a call, so that it can be abandoned.
 #[derive(Clone, Default)]
-pub(super) struct Used(Arc<Mutex<Option<u64>>>);
+pub(super) struct Used(Arc<Mutex<Carrier>>);
+
+#[derive(Clone, Default)]
+enum Carrier {
+    #[default]
+    None,
+    /// This connection.
+    Generation(u64),
+    /// The one that carries something else, in which the call takes part.
+    Like(Used),
+}
 
 impl Used {
     pub(super) fn get(&self) -> Option<u64> {
-        *self.slot()
+        let carrier = self.slot().clone();
+        match carrier {
+            Carrier::None => None,
+            Carrier::Generation(generation) => Some(generation),
+            Carrier::Like(other) => other.get(),
+        }
     }
 
-    fn slot(&self) -> std::sync::MutexGuard<'_, Option<u64>> {
+    fn slot(&self) -> std::sync::MutexGuard<'_, Carrier> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -154,9 +169,29 @@ impl Transport {
         Self { pool, token, used }
     }
 
+    /// The same, for something that outlives the call.
+    pub(super) fn apart(&self, used: Used) -> Self {
+        Self::new(self.pool.clone(), self.token.clone(), used)
+    }
+
+    /// The call takes part in what `used` stands for.
+    pub(super) fn follow(&self, used: &Used) {
+        *self.used.slot() = Carrier::Like(used.clone());
+    }
+
+    pub(super) const fn token(&self) -> Option<&HeaderValue> {
+        self.token.as_ref()
+    }
+
+    /// Whether calls go over the connection `generation` now.
+    pub(super) fn is_open(&self, generation: u64) -> bool {
+        let open = self.pool.open();
+        open.is_some_and(|connection| connection.generation == generation)
+    }
+
     async fn send(self, request: http::Request<Body>) -> Result<http::Response<Incoming>, Status> {
         let mut connection = self.pool.connection().await?;
-        *self.used.slot() = Some(connection.generation);
+        *self.used.slot() = Carrier::Generation(connection.generation);
         let (mut head, body) = request.into_parts();
         head.uri = absolute(&head.uri, &connection.authority);
         if let Some(token) = self.token {
