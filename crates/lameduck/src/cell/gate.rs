@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use axum::extract::FromRequestParts;
+use http::StatusCode;
+use http::request::Parts;
 use tokio::sync::Notify;
 
 use super::word::Word;
@@ -52,6 +55,7 @@ struct Cell {
     streams: AtomicU64,
     upgraded: AtomicU64,
     tasks: AtomicU64,
+    lost: AtomicU64,
     idle: Notify,
 }
 
@@ -76,6 +80,7 @@ impl Gate {
                 streams: AtomicU64::new(0),
                 upgraded: AtomicU64::new(0),
                 tasks: AtomicU64::new(0),
+                lost: AtomicU64::new(0),
                 idle: Notify::new(),
             }),
         }
@@ -90,11 +95,17 @@ impl Gate {
         Permit::ask(self.clone())
     }
 
-    /// How many were ever admitted, modulo 2^33: unchanged between two looks means quiet. Exact
+    /// How many were ever admitted, modulo 2^32: unchanged between two looks means quiet. Exact
     /// while the gate is open; who knocks at a closed gate counts for a moment.
     #[must_use]
     pub fn admitted(&self) -> u64 {
         self.cell.word.admitted()
+    }
+
+    /// How many hand-overs were refused: see [`Admitted::another`].
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.cell.lost.load(Ordering::Relaxed)
     }
 
     /// How many permits are out.
@@ -219,6 +230,14 @@ impl<H: Holder> Permit<H> {
         }
     }
 
+    /// A permit more, for work that the holder of this one hands over (its kind is [`Kind::Task`]). Also
+    /// where the gate is closed: what has been let in may finish what it began.
+    pub fn another(&self) -> Permit {
+        let gate = self.holder.gate().clone();
+        gate.cell.word.join_held();
+        Permit::task(gate)
+    }
+
     /// Through what it asked.
     #[must_use]
     pub fn holder(&self) -> &H {
@@ -245,6 +264,72 @@ impl<H: Holder> Permit<H> {
             counter.fetch_sub(1, Ordering::Relaxed);
         }
         self.kind = kind;
+    }
+}
+
+impl Permit {
+    /// One that is counted already.
+    fn task(holder: Gate) -> Self {
+        let mut permit = Self {
+            holder,
+            kind: Kind::Unary,
+        };
+        permit.set_kind(Kind::Task);
+        permit
+    }
+}
+
+/// A request that was let in, as its handler sees it: an axum extractor, and a request extension for
+/// tonic. It takes permits for what the handler hands over, as to a worker that outlives the answer.
+///
+/// ```
+/// use lameduck::cell::gate::Admitted;
+///
+/// async fn order(request: Admitted) -> &'static str {
+///     if let Some(permit) = request.another() {
+///         tokio::spawn(async move {
+///             // The stop waits for this, in Draining too.
+///             drop(permit);
+///         });
+///     }
+///     "accepted"
+/// }
+/// let router: axum::Router = axum::Router::new().route("/", axum::routing::post(order));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    gate: Gate,
+}
+
+impl Admitted {
+    pub(crate) const fn new(gate: Gate) -> Self {
+        Self { gate }
+    }
+
+    /// A permit for work that is handed over: a stop waits for it.
+    ///
+    /// Always `Some` while the request is in flight: from its head until its answer has ended. Kept for
+    /// longer than that, it gives permits until the gate is closed and the last permit is back. `None` says
+    /// that the work cannot be done any more; it counts as abandoned in the report.
+    #[must_use = "a permit that is dropped at once counts nothing"]
+    pub fn another(&self) -> Option<Permit> {
+        if self.gate.cell.word.join() {
+            return Some(Permit::task(self.gate.clone()));
+        }
+        self.gate.cell.lost.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+/// Fails where no server of lameduck has let the request in, as in a test that calls a router.
+impl<S: Sync> FromRequestParts<S> for Admitted {
+    type Rejection = (StatusCode, &'static str);
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        parts.extensions.get::<Self>().cloned().ok_or((
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "no lameduck server has let this request in, so it takes no further permits",
+        ))
     }
 }
 
@@ -306,6 +391,52 @@ mod tests {
         assert!(gate.reopen());
         assert!(gate.enter().is_some());
         assert_eq!(gate.admitted(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_inside_may_hand_work_over_until_the_last_is_back() {
+        let gate = Gate::new();
+        let request = Admitted::new(gate.clone());
+        let permit = gate.enter().expect("open");
+        let drain = tokio::spawn({
+            let gate = gate.clone();
+            async move { gate.drain(Duration::from_secs(5)).await }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(gate.enter().is_none(), "nothing new");
+        let (mut first, second) = (permit.another(), request.another().expect("inside"));
+        assert_eq!(gate.in_flight().tasks, 2);
+        drop((permit, second));
+        first.set_kind(Kind::Unary);
+        let last = first.another();
+        drop(first);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!drain.is_finished());
+        drop(last);
+        assert!(drain.await.expect("no panic"));
+        assert_eq!((gate.lost(), gate.in_flight().total), (0, 0));
+        assert!(request.another().is_none());
+        assert_eq!((gate.lost(), gate.in_flight().total), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn a_gate_that_reopens_lets_work_be_handed_over_again() {
+        let gate = Gate::new();
+        let request = Admitted::new(gate.clone());
+        drop(request.another().expect("open"));
+        gate.close();
+        gate.idle().await;
+        assert!(request.another().is_none());
+        assert!(gate.reopen());
+        let permit = request.another().expect("open");
+        gate.close();
+        assert!(request.another().is_some(), "somebody is in");
+        drop(permit);
+        assert!(
+            request.another().is_none(),
+            "nobody has looked, nobody is in"
+        );
+        assert_eq!(gate.lost(), 2);
     }
 
     proptest! {

@@ -54,13 +54,15 @@ atomic!(AtomicU64);
 const CLOSED: u64 = 1;
 const WATCHED: u64 = 1 << 1;
 const DRAINED: u64 = 1 << 2;
+/// Somebody has seen the closed gate empty: what is in flight does not become more again.
+const ENDED: u64 = 1 << 3;
 /// One who is in. 28 bits: a request that is in costs far more memory than would fill them.
-const ONE: u64 = 1 << 3;
+const ONE: u64 = 1 << 4;
 const COUNT: u64 = LEFT - ONE;
-/// One who was in and has left. The top 33 bits: what overflows them falls off the word.
-const LEFT: u64 = 1 << 31;
+/// One who was in and has left. The top 32 bits: what overflows them falls off the word.
+const LEFT: u64 = 1 << 32;
 
-/// Closed, watched and drain-begun flags in the low bits, then how many are in, then how many have
+/// Closed, watched, drain-begun and ended flags in the low bits, then how many are in, then how many have
 /// left: whoever leaves moves from one count to the other in one step, so that the sum is how many
 /// were ever admitted and costs nothing of its own.
 ///
@@ -83,6 +85,24 @@ impl<A: Atomic> Word<A> {
         Err(must_wake(self.0.fetch_sub(ONE, Ordering::AcqRel)))
     }
 
+    /// Counts one in beside those who are in, also where the gate is closed. False where it is closed and
+    /// nobody is in, or was when somebody waited for that: who is being refused by [`enter`](Self::enter)
+    /// counts for a moment, and must not let anybody in after the end.
+    pub(super) fn join(&self) -> bool {
+        let joined = |word| {
+            let lives = word & CLOSED == 0 || (count(word) > 0 && word & ENDED == 0);
+            lives.then_some(word + ONE)
+        };
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, joined)
+            .is_ok()
+    }
+
+    /// Counts one in beside a permit that is held, which keeps the count above 0.
+    pub(super) fn join_held(&self) {
+        self.0.fetch_add(ONE, Ordering::Relaxed);
+    }
+
     /// Counts one out. True where it was the last and somebody waits for that.
     pub(super) fn leave(&self) -> bool {
         must_wake(self.0.fetch_add(LEFT - ONE, Ordering::AcqRel))
@@ -93,7 +113,7 @@ impl<A: Atomic> Word<A> {
         count(self.0.load(Ordering::Acquire))
     }
 
-    /// How many were ever admitted, modulo 2^33. Whoever is being refused at this moment counts.
+    /// How many were ever admitted, modulo 2^32. Whoever is being refused at this moment counts.
     pub(super) fn admitted(&self) -> u64 {
         let word = self.0.load(Ordering::Relaxed);
         (word / LEFT + count(word)) % (u64::MAX / LEFT + 1)
@@ -103,9 +123,17 @@ impl<A: Atomic> Word<A> {
         self.0.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// From here on every last leaver wakes the waiters. Gives the count.
+    /// From here on every last leaver wakes the waiters. Gives the count: where it is 0 and the gate is
+    /// closed, it stays 0.
     pub(super) fn watch(&self) -> u64 {
-        count(self.0.fetch_or(WATCHED, Ordering::AcqRel))
+        let watched = |word| {
+            let ended = word & CLOSED != 0 && count(word) == 0;
+            Some(word | WATCHED | if ended { ENDED } else { 0 })
+        };
+        let before = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, watched);
+        count(before.unwrap_or_else(|word| word))
     }
 
     pub(super) fn close(&self) {
@@ -120,7 +148,7 @@ impl<A: Atomic> Word<A> {
     /// Opens again. False where a drain has begun; the gate stays closed then.
     pub(super) fn reopen(&self) -> bool {
         // Looks and clears in one step: whoever knocks during a drain must not find it open.
-        let open = |word| (word & DRAINED == 0).then_some(word & !CLOSED);
+        let open = |word| (word & DRAINED == 0).then_some(word & !(CLOSED | ENDED));
         let reopened = self
             .0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, open);
@@ -239,6 +267,38 @@ mod tests {
             let (admitted, _) = visit(&word);
             assert!(!admitted, "a drain refuses to its end");
             assert!(!other.join().expect("no panic"));
+        });
+    }
+
+    #[test]
+    fn what_joins_is_waited_for_or_refused() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let word: Model = Arc::new(Word::new());
+            word.enter().expect("open");
+            let holder = {
+                let word = Arc::clone(&word);
+                thread::spawn(move || {
+                    let joined = word.join();
+                    assert!(joined, "its own permit is out");
+                    word.leave() | word.leave()
+                })
+            };
+            // Counts for a moment once the gate is closed, by which nobody else may be let in.
+            let late = {
+                let word = Arc::clone(&word);
+                thread::spawn(move || visit(&word).1)
+            };
+            word.close();
+            let seen = word.watch();
+            let joined = word.join();
+            assert!(seen > 0 || !joined, "nobody joins what has ended");
+            let mut woken = joined && word.leave();
+            woken |= holder.join().expect("no panic");
+            woken |= late.join().expect("no panic");
+            assert!(seen == 0 || woken, "a missed wake-up waits for ever");
+            assert_eq!((word.watch(), word.join()), (0, false));
         });
     }
 

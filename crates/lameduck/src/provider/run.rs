@@ -245,6 +245,7 @@ impl leaving::Edge for Edge {
     }
 
     fn done(&mut self, mut report: Report) {
+        report.abandoned += self.shared.gate.lost();
         // One that has not served, or was forced to end, had no time to be registered.
         if report.closing_end != ClosingEnd::Skipped {
             report.problems.extend(self.registrations.never_confirmed());

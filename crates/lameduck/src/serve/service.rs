@@ -20,6 +20,7 @@ use super::fit::{Room, TooLarge, fit};
 use super::peer::{ConnectionInfo, Held, Peer, Unanswered};
 use super::refuse::refuse;
 use super::upload::Upload;
+use crate::cell::gate::Admitted;
 use crate::cell::streams;
 use crate::cell::wire::Flag;
 use crate::health::messages::SERVICE;
@@ -153,6 +154,7 @@ fn prepare(peer: &Arc<Peer>, request: Request<Incoming>) -> Request<Body> {
         remote: peer.remote,
         protocol: protocol(version),
     });
+    extensions.insert(Admitted::new(peer.shared.gate.clone()));
     if let Some(extend) = &peer.shared.extend {
         extend(extensions);
     }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::routing::get;
+use axum::routing::{get, post};
 use futures_util::stream::{self, StreamExt};
 use lameduck::Provider;
+use lameduck::cell::gate::Admitted;
 use lameduck::core::event::{Event, Phase};
 use lameduck::core::name::ServiceName;
 use lameduck::core::registry::{
@@ -139,6 +140,77 @@ async fn background_work_with_a_permit_is_waited_for() {
     drop(permit);
     let report = within(running).await.expect("no panic");
     assert_eq!((report.exit_code(), report.abandoned), (0, 0), "{report}");
+}
+
+/// What a handler in flight sends to a worker while the process is in Draining.
+async fn handed_over(late: bool) -> DrainReport {
+    let (jobs, mut worker) = tokio::sync::mpsc::unbounded_channel();
+    let (go, going) = tokio::sync::watch::channel(false);
+    let order = async move |request: Admitted| {
+        let mut going = going.clone();
+        going
+            .wait_for(|going| *going)
+            .await
+            .expect("a test holds it");
+        let permit = if late { None } else { request.another() };
+        jobs.send((request, permit)).expect("the worker listens");
+        "accepted"
+    };
+    let router = Router::new().route("/", post(order));
+    let builder = Provider::builder("orders").router(router);
+    let (at_the_end, ended) = tokio::sync::oneshot::channel::<()>();
+    let (begin, begun) = tokio::sync::oneshot::channel::<()>();
+    let builder = builder.hook("waits", async move || {
+        begin.send(()).expect("a test listens");
+        Ok(ended.await?)
+    });
+    let (handle, running) = start(builder).await;
+    let mut socket = TcpStream::connect(handle.local_addr())
+        .await
+        .expect("it listens");
+    let request = "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 0\r\n\r\n";
+    say(&mut socket, request).await;
+    while handle.gate().in_flight().total == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(handle.stop("test").await);
+    within(async {
+        while !handle.gate().is_closed() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    assert!(handle.gate().enter().is_none(), "nothing new");
+    go.send_replace(true);
+    let (request, permit) = within(worker.recv()).await.expect("a job");
+    assert!(head(&mut socket).await.starts_with("http/1.1 200"));
+    if let Some(permit) = permit {
+        assert_eq!(permit.kind(), lameduck::cell::gate::Kind::Task);
+        // The answer is out; what the worker does for it is still in flight.
+        let further = request.another().expect("the last permit is not back");
+        drop(permit);
+        assert!(!running.is_finished());
+        assert_eq!(handle.phase(), Phase::Draining);
+        drop(further);
+        within(begun).await.expect("the hook runs");
+    } else {
+        within(begun).await.expect("the hook runs");
+        assert!(request.another().is_none(), "all is over");
+    }
+    at_the_end.send(()).expect("the hook waits");
+    within(running).await.expect("no panic")
+}
+
+#[tokio::test]
+async fn accepted_work_may_be_handed_over_while_draining() {
+    let report = handed_over(false).await;
+    assert_eq!((report.exit_code(), report.abandoned), (0, 0), "{report}");
+}
+
+#[tokio::test]
+async fn work_handed_over_too_late_is_abandoned() {
+    let report = handed_over(true).await;
+    assert_eq!((report.exit_code(), report.abandoned), (10, 1), "{report}");
 }
 
 #[tokio::test]
