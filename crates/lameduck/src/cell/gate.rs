@@ -177,6 +177,80 @@ impl fmt::Debug for Gate {
     }
 }
 
+/// A gate that belongs to a provider, as its program sees it: who may enter and who is in. To close it is the
+/// provider's: one that is listed and refuses everything loses calls.
+///
+/// ```compile_fail,E0599
+/// fn close(handle: lameduck::provider::Handle) {
+///     handle.gate().close();
+/// }
+/// ```
+///
+/// ```compile_fail,E0599
+/// async fn drain(handle: lameduck::provider::Handle) {
+///     handle.gate().drain(std::time::Duration::from_secs(1)).await;
+/// }
+/// ```
+///
+/// ```compile_fail,E0624
+/// fn close(handle: lameduck::provider::Handle) {
+///     let permit = handle.gate().enter().expect("it serves");
+///     permit.holder().close();
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Admission {
+    gate: Gate,
+}
+
+impl Admission {
+    pub(crate) const fn new(gate: Gate) -> Self {
+        Self { gate }
+    }
+
+    /// A permit for work of the program's own, which a stop waits for. `None` once the process takes
+    /// nothing new; see [`Admitted`] for what a request in flight hands over.
+    #[must_use]
+    pub fn enter(&self) -> Option<Permit> {
+        self.gate.enter()
+    }
+
+    /// How many were ever admitted: see [`Gate::admitted`].
+    #[must_use]
+    pub fn admitted(&self) -> u64 {
+        self.gate.admitted()
+    }
+
+    /// How many hand-overs were refused: see [`Admitted::another`].
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.gate.lost()
+    }
+
+    /// How many permits are out.
+    #[must_use]
+    pub fn in_flight(&self) -> InFlight {
+        self.gate.in_flight()
+    }
+
+    /// Whether the process takes nothing new.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.gate.is_closed()
+    }
+
+    /// Resolves when no permit is out. On an open gate that says nothing about the next moment.
+    pub async fn idle(&self) {
+        self.gate.idle().await;
+    }
+}
+
+impl fmt::Debug for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.gate, f)
+    }
+}
+
 /// What leads to a gate, and can be kept by a permit to lead back there.
 pub trait Holder {
     /// The gate; the same one at each call.
@@ -238,9 +312,9 @@ impl<H: Holder> Permit<H> {
         Permit::task(gate)
     }
 
-    /// Through what it asked.
+    /// Through what it asked. Not for programs: a provider's permit would lead to its gate.
     #[must_use]
-    pub fn holder(&self) -> &H {
+    pub(crate) fn holder(&self) -> &H {
         &self.holder
     }
 

@@ -15,7 +15,7 @@ use lameduck_core::limits::COMMANDS_MAX;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::registration::RegistrationStatus;
-use crate::cell::gate::Gate;
+use crate::cell::gate::{Admission, Gate};
 use crate::health::Health;
 use crate::serve::Control;
 
@@ -205,10 +205,11 @@ impl Handle {
         let _ = self.shared.commands.inputs.send(Input::Abort);
     }
 
-    /// The gate: what is in flight, and permits for background work that a stop should wait for.
+    /// The gate: what is in flight, and permits for background work that a stop should wait for. It is closed
+    /// by a stop alone.
     #[must_use]
-    pub fn gate(&self) -> &Gate {
-        &self.shared.gate
+    pub fn gate(&self) -> Admission {
+        Admission::new(self.shared.gate.clone())
     }
 
     /// The board of health statuses.
