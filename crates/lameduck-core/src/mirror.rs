@@ -168,6 +168,8 @@ pub struct Mirror<K, V> {
     left_out: u64,
     backoff: Backoff,
     rng: Rng,
+    /// Draws the times of checks alone.
+    checks: Rng,
     last_ticket: Ticket,
     out: VecDeque<Output<K, V>>,
 }
@@ -187,6 +189,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Mirror<K, V> {
             stale: false,
             left_out: 0,
             backoff: Backoff::new(first, last),
+            checks: Rng::from_seed(rng.clone().next_u64()),
             rng,
             last_ticket: ticket,
             out: VecDeque::from([Output::List { ticket }]),
@@ -208,6 +211,15 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Mirror<K, V> {
         self.out.push_back(Output::Emit(news));
     }
 
+    /// Spread: mirrors that began together must not list together for ever.
+    fn next_check(&mut self, now: Timestamp) -> Check {
+        let most = limits::MIRROR_CHECK;
+        if mutant!("mirror/checks-are-spread") {
+            return Check::At(now + most);
+        }
+        Check::At(now + self.checks.between(most / 4 * 3, most))
+    }
+
     // --- lists ---------------------------------------------------------------------------------
 
     fn listed(&mut self, now: Timestamp, ticket: Ticket, origin: Origin, items: Vec<Item<K, V>>) {
@@ -216,7 +228,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Mirror<K, V> {
         } else if let Check::Listing { ticket: own, known } = self.check
             && own == ticket
         {
-            self.check = Check::At(now + limits::MIRROR_CHECK);
+            self.check = self.next_check(now);
             self.compare(now, known, origin, items);
         }
     }
@@ -229,7 +241,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Mirror<K, V> {
         self.origin = Some(origin);
         self.relist = false;
         self.stale = false;
-        self.check = Check::At(now + limits::MIRROR_CHECK);
+        self.check = self.next_check(now);
         let items = self.items.iter().map(|(key, (modified, value))| Item {
             key: key.clone(),
             modified: *modified,

@@ -292,9 +292,36 @@ fn a_periodic_list_finds_what_the_watch_lost() {
         "@0 list #1
          @0 reset 5: a=1@3 b=2@5
          @0 watch #2 from 6
-         @300000 list #3
+         @252614 list #3
          @300000 delta 9: a=4@8 c=3@7 b-@9",
     );
+}
+
+/// Mirrors that list together once do not list together ever after.
+#[test]
+fn r19_checks_are_spread() {
+    let mut firsts = alloc::collections::BTreeSet::new();
+    for seed in 0..50 {
+        let mut world = World::new();
+        world.mirror = Mirror::new(Rng::from_seed(seed));
+        world.drain();
+        world.run(WATCHING);
+        let mut last = Timestamp::ZERO;
+        for _ in 0..3 {
+            let (due, what) = world.mirror.deadline().expect("it checks");
+            assert_eq!(what, "compare with a list");
+            let pause = due.saturating_since(last);
+            let most = limits::MIRROR_CHECK;
+            assert!(pause >= most / 4 * 3 && pause <= most, "{pause:?}");
+            if last == Timestamp::ZERO {
+                firsts.insert(due);
+            }
+            world.pass(due);
+            world.run("listed #l 5 a=1@3 b=2@5");
+            last = due;
+        }
+    }
+    assert!(firsts.len() > 40, "{firsts:?}");
 }
 
 #[test]
@@ -304,7 +331,7 @@ fn a_list_that_the_watch_has_overtaken_is_dropped() {
         "@0 list #1
          @0 reset 5: a=1@3 b=2@5
          @0 watch #2 from 6
-         @300000 list #3
+         @252614 list #3
          @300000 delta 7: b-@7",
     );
 }
@@ -316,7 +343,7 @@ fn a_list_from_before_it_was_asked_for_is_another_history() {
         "@0 list #1
          @0 reset 5: a=1@3 b=2@5
          @0 watch #2 from 6
-         @300000 list #3
+         @252614 list #3
          @300000 reset 4: z=1@2
          @300000 watch #4 from 5",
     );
