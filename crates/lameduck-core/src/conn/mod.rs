@@ -409,7 +409,14 @@ impl Conn {
 
     fn force(&mut self, now: Timestamp) {
         match self.state {
-            State::Serving(Protocol::Http2)
+            State::Serving(Protocol::Http1) | State::Lingering | State::Ending
+                if mutant!("conn/a-cut-lets-http1-answer") =>
+            {
+                self.drop_it(Reason::Cut);
+            }
+            State::Serving(_)
+            | State::Lingering
+            | State::Ending
             | State::Pacing
             | State::Telling
             | State::Told
@@ -419,12 +426,7 @@ impl Conn {
                 self.settle();
                 self.go(State::Cutting, Some((now + CUT_FLUSH / 2, "end streams")));
             }
-            State::Silent
-            | State::Handshaking
-            | State::Serving(Protocol::Http1)
-            | State::Lingering
-            | State::Ending
-            | State::Upgraded => self.drop_it(Reason::Cut),
+            State::Silent | State::Handshaking | State::Upgraded => self.drop_it(Reason::Cut),
             State::Cutting | State::Flushing | State::Gone => {}
         }
     }

@@ -335,21 +335,19 @@ fn an_idle_http1_connection_lingers_and_a_busy_one_finishes() {
 
 #[test]
 fn a_cut_ends_answers_then_streams_then_the_connection() {
-    let cut = [(5, Input::Spoken(H2)), (10, Input::Force)];
-    check(
-        &cut,
-        &[
-            "10: EndStreams, Settled",
-            "60: ResetStreams",
-            "110: Drop(Cut)",
-        ],
-    );
-    for early in [
-        vec![(10, Input::Force)],
-        vec![(5, Input::Spoken(H1)), (10, Input::Force)],
-    ] {
-        check(&early, &["10: Settled, Drop(Cut)"]);
+    // HTTP/1 too has an answer to end, or one to begin with.
+    for protocol in [H1, H2] {
+        let cut = [(5, Input::Spoken(protocol)), (10, Input::Force)];
+        check(
+            &cut,
+            &[
+                "10: EndStreams, Settled",
+                "60: ResetStreams",
+                "110: Drop(Cut)",
+            ],
+        );
     }
+    check(&[(10, Input::Force)], &["10: Settled, Drop(Cut)"]);
 }
 
 #[test]

@@ -1,12 +1,16 @@
 //! One service out of what the program gave: axum routes, tonic routes, and health.
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::Body;
-use http::Request;
-use http::header::CONTENT_TYPE;
+use futures_util::future::Either;
+use http::header::{
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE, HeaderMap,
+};
+use http::{Method, Request, StatusCode};
 use tonic::service::Routes;
 use tower_service::Service;
 
@@ -65,10 +69,13 @@ struct ByContent {
     grpc: Router,
 }
 
+type Routed = <Router as Service<Request<Body>>>::Future;
+type Answered = Result<axum::response::Response, Infallible>;
+
 impl Service<Request<Body>> for ByContent {
     type Response = axum::response::Response;
     type Error = Infallible;
-    type Future = <Router as Service<Request<Body>>>::Future;
+    type Future = Either<Routed, Pin<Box<dyn Future<Output = Answered> + Send>>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -80,9 +87,44 @@ impl Service<Request<Body>> for ByContent {
             .get(CONTENT_TYPE)
             .map(|value| value.as_bytes());
         if content.is_some_and(|content| content.starts_with(b"application/grpc")) {
-            self.grpc.call(request)
+            Either::Left(self.grpc.call(request))
+        } else if is_preflight(&request) {
+            Either::Right(Box::pin(preflight(self.clone(), request)))
         } else {
-            self.web.call(request)
+            Either::Left(self.web.call(request))
         }
     }
+}
+
+/// Whether a browser asks if another site's page may send a request (Fetch, "CORS-preflight request"). It
+/// does not say of which content type.
+fn is_preflight(request: &Request<Body>) -> bool {
+    request.method() == Method::OPTIONS
+        && request
+            .headers()
+            .contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+/// gRPC-web's clients send `x-grpc-web`, and so a browser asks for it. Where it asks for nothing of the
+/// kind, what the web side does not know is the gRPC side's.
+async fn preflight(mut sides: ByContent, request: Request<Body>) -> Answered {
+    if asks_for_grpc_web(request.headers()) {
+        return sides.grpc.call(request).await;
+    }
+    let (head, body) = request.into_parts();
+    // A preflight has no body.
+    let again = Request::from_parts(head.clone(), Body::empty());
+    let answer = sides.web.call(Request::from_parts(head, body)).await?;
+    if answer.status() == StatusCode::NOT_FOUND {
+        return sides.grpc.call(again).await;
+    }
+    Ok(answer)
+}
+
+fn asks_for_grpc_web(headers: &HeaderMap) -> bool {
+    let mut names = headers
+        .get_all(ACCESS_CONTROL_REQUEST_HEADERS)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    names.any(|name| name.trim_ascii().eq_ignore_ascii_case(b"x-grpc-web"))
 }

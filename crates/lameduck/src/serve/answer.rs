@@ -15,6 +15,7 @@ use pin_project_lite::pin_project;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::fit::{Room, TooLarge, fit};
+use super::flavour::{Flavour, Framing};
 use super::peer::{Held, Peer};
 use super::service::mark_trailers;
 
@@ -26,7 +27,9 @@ pin_project! {
         // Given back at the end, at an error, or when dropped; on HTTP/1 once the end is written.
         held: Option<Held>,
         protocol: Protocol,
-        grpc: bool,
+        flavour: Flavour,
+        // gRPC-web alone.
+        framing: Option<Box<Framing>>,
         // Made only for gRPC answers that have made their reader wait.
         cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     }
@@ -44,12 +47,16 @@ pin_project! {
 
 impl Answer {
     /// The body of an admitted request's answer.
-    pub(super) fn new(body: Body, held: Held, protocol: Protocol, grpc: bool) -> Self {
+    pub(super) fn new(body: Body, held: Held, protocol: Protocol, flavour: Flavour) -> Self {
+        // Where its length is known, a head of ours says it.
+        let is_open = http_body::Body::size_hint(&body).exact().is_none();
+        let framing = (flavour.is_web() && is_open).then(|| Box::new(Framing::new(flavour)));
         Self {
             body,
             held: Some(held),
             protocol,
-            grpc,
+            flavour,
+            framing,
             cut: None,
         }
     }
@@ -60,7 +67,8 @@ impl Answer {
             body,
             held: None,
             protocol: Protocol::Http1,
-            grpc: false,
+            flavour: Flavour::Plain,
+            framing: None,
             cut: None,
         }
     }
@@ -82,11 +90,14 @@ impl http_body::Body for Answer {
         let mut this = self.project();
         match this.body.as_mut().poll_frame(context) {
             Poll::Ready(Some(Ok(mut frame))) => {
+                if let (Some(framing), Some(data)) = (this.framing.as_mut(), frame.data_ref()) {
+                    framing.feed(data);
+                }
                 if let Some(trailers) = frame.trailers_mut()
                     && let Some(held) = this.held.take()
                 {
                     mark_trailers(held.peer(), trailers);
-                    let fitted = fit_trailers(held.peer(), *this.protocol, *this.grpc, trailers);
+                    let fitted = fit_trailers(held.peer(), *this.protocol, *this.flavour, trailers);
                     held.ended(*this.protocol);
                     if let Err(too_large) = fitted {
                         return Poll::Ready(Some(Err(axum::Error::new(too_large).into())));
@@ -109,7 +120,7 @@ impl http_body::Body for Answer {
                     return Poll::Pending;
                 };
                 held.is_stream();
-                if !*this.grpc {
+                if !this.flavour.is_grpc() {
                     return Poll::Pending;
                 }
                 let cut = this
@@ -118,11 +129,12 @@ impl http_body::Body for Answer {
                 if cut.as_mut().poll(context).is_pending() {
                     return Poll::Pending;
                 }
-                let mut trailers = cut_trailers();
-                mark_trailers(held.peer(), &mut trailers);
-                *this.held = None;
+                let frame = last_frame(*this.flavour, this.framing.as_deref(), held.peer());
+                if let Some(held) = this.held.take() {
+                    held.ended(*this.protocol);
+                }
                 this.body.set(Body::empty());
-                Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+                Poll::Ready(Some(frame))
             }
         }
     }
@@ -141,12 +153,12 @@ impl http_body::Body for Answer {
 fn fit_trailers(
     peer: &Peer,
     protocol: Protocol,
-    grpc: bool,
+    flavour: Flavour,
     trailers: &mut HeaderMap,
 ) -> Result<(), TooLarge> {
     let room = Room::of(&peer.wire, protocol);
     match fit(trailers, room) {
-        Err(too_large) if grpc => {
+        Err(too_large) if flavour.is_grpc() => {
             *trailers = status_trailers(&too_large.status());
             mark_trailers(peer, trailers);
             Ok(())
@@ -155,14 +167,27 @@ fn fit_trailers(
     }
 }
 
-/// The end of a gRPC answer that is cut: a status that no reader takes for success.
-fn cut_trailers() -> HeaderMap {
-    status_trailers(&tonic::Status::unavailable(
-        "the server ended before this answer did",
-    ))
+/// The end of a gRPC answer that is cut: a status that no reader takes for success, or where there is no place
+/// for one an error.
+fn last_frame(
+    flavour: Flavour,
+    framing: Option<&Framing>,
+    peer: &Peer,
+) -> Result<Frame<Bytes>, BrokenBody> {
+    let text = "the server ended before this answer did";
+    let mut trailers = status_trailers(&tonic::Status::unavailable(text));
+    if !flavour.is_web() {
+        mark_trailers(peer, &mut trailers);
+        return Ok(Frame::trailers(trailers));
+    }
+    if framing.is_some_and(Framing::is_between_frames) {
+        return Ok(Frame::data(flavour.trailers_frame(&trailers)));
+    }
+    Err(axum::Error::new(text).into())
 }
 
-fn status_trailers(status: &tonic::Status) -> HeaderMap {
+/// A status as trailers.
+pub(super) fn status_trailers(status: &tonic::Status) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     // The text is ASCII, so it can be a header value; without one the status would be missing.
     if status.add_header(&mut trailers).is_err() {

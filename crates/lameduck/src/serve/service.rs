@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::http::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use ::http::{Method, Request, Response, StatusCode, Version};
@@ -16,7 +17,9 @@ use tonic::transport::server::TcpConnectInfo;
 
 use super::BoxError;
 use super::answer::Answer;
+use super::early::Asked;
 use super::fit::{Room, TooLarge, fit};
+use super::flavour::Flavour;
 use super::peer::{ConnectionInfo, Held, Peer, Unanswered};
 use super::refuse::refuse;
 use super::upload::Upload;
@@ -80,17 +83,22 @@ async fn answer(
         // Where its reset has been read already, hyper drops the call now, before its handler begins.
         tokio::task::yield_now().await;
     }
-    let grpc = is_grpc(request.headers());
-    let limit = deadline::parse(request.headers()).filter(|_| grpc);
+    let asked = Asked::of(&request);
+    let asked_for = asked.flavour();
+    let limit = deadline::parse(request.headers()).filter(|_| asked_for.is_grpc());
     let call = tower_service::Service::call(&mut router, prepare(&peer, request));
-    let response = match limit {
-        None => call.await,
-        Some(limit) => match tokio::time::timeout(limit, call).await {
-            Ok(response) => response,
-            Err(_) => Ok(deadline_exceeded()),
-        },
+    let end = held.end();
+    let answered = tokio::select! {
+        biased;
+        response = call => Ok(response.unwrap_or_else(|never| match never {})),
+        () = end.cancelled() => Err(Ended::Cut),
+        () = passes(limit) => Err(Ended::Late),
     };
-    let mut response = response.unwrap_or_else(|never| match never {});
+    let mut response = match answered {
+        Ok(response) => response,
+        Err(Ended::Cut) => asked.cut(&mut router),
+        Err(Ended::Late) => asked.late(&mut router),
+    };
     if let Some(unanswered) = unanswered {
         unanswered.answered();
     }
@@ -108,19 +116,40 @@ async fn answer(
         streams::keep_for_tunnel(Box::new(held));
         return Ok(response.map(Answer::bare));
     }
+    let flavour = asked_for.of_answer(response.headers());
     let room = Room::of(&peer.wire, protocol(version));
     match fit(response.headers_mut(), room) {
         Ok(()) => {}
-        Err(too_large) if grpc => response = instead(&too_large, response.headers()),
+        Err(too_large) if asked_for.is_grpc() => {
+            response = instead(&too_large, response.headers(), asked_for);
+        }
         Err(too_large) => return Err(too_large.into()),
     }
-    Ok(response.map(|body| Answer::new(body, held, protocol(version), grpc)))
+    Ok(response.map(|body| Answer::new(body, held, protocol(version), flavour)))
+}
+
+/// Why a handler that has not answered is not waited for.
+enum Ended {
+    /// The server ends.
+    Cut,
+    /// The call's deadline has passed.
+    Late,
+}
+
+/// Resolves when this much time has passed.
+async fn passes(limit: Option<Duration>) {
+    match limit {
+        Some(limit) => tokio::time::sleep(limit).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The answer to a gRPC call whose metadata its caller does not take, with the marks of the one that was to
 /// be.
-fn instead(too_large: &TooLarge, headers: &HeaderMap) -> Response<Body> {
+fn instead(too_large: &TooLarge, headers: &HeaderMap, flavour: Flavour) -> Response<Body> {
     let mut response: Response<Body> = too_large.status().into_http();
+    let content = flavour.content_type();
+    response.headers_mut().insert(CONTENT_TYPE, content);
     for name in [mark::LIFE, mark::CLOSING] {
         if let Some(value) = headers.get(&name) {
             response.headers_mut().insert(name, value.clone());
@@ -166,17 +195,6 @@ fn is_health(request: &Request<Incoming>) -> bool {
     let method = request.uri().path().strip_prefix('/');
     let method = method.and_then(|path| path.strip_prefix(SERVICE));
     method.is_some_and(|rest| rest.starts_with('/'))
-}
-
-fn is_grpc(headers: &HeaderMap) -> bool {
-    headers
-        .get(CONTENT_TYPE)
-        .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
-}
-
-fn deadline_exceeded() -> Response<Body> {
-    tonic::Status::deadline_exceeded("the call's grpc-timeout passed before there was an answer")
-        .into_http()
 }
 
 /// Says who answers, where this connection has not heard it yet.

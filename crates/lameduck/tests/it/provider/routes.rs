@@ -195,3 +195,57 @@ async fn c12_a_foreign_health_stream_holds_nothing_either() {
     let stopped = status.wait_for(|now| now.phase == lameduck::core::event::Phase::Stopped);
     within(stopped).await.expect("it stops");
 }
+
+/// What a browser's preflight hears, of a page that wants to send `wants` there.
+async fn preflight(handle: &Handle, path: &str, wants: &str) -> String {
+    let mut socket = TcpStream::connect(handle.local_addr())
+        .await
+        .expect("it listens");
+    let request = format!(
+        "OPTIONS {path} HTTP/1.1\r\nhost: a\r\norigin: http://shop.example\r\n\
+         access-control-request-method: POST\r\n{wants}connection: close\r\n\r\n"
+    );
+    say(&mut socket, &request).await;
+    let answer = rest(&mut socket).await.expect("an answer");
+    String::from_utf8(answer).expect("ASCII")
+}
+
+#[tokio::test]
+async fn s16_a_preflight_for_grpc_web_reaches_the_grpc_side() {
+    let only_for = |origin: &'static str| {
+        let origin = http::HeaderValue::from_static(origin);
+        tower_http::cors::CorsLayer::new().allow_origin(origin)
+    };
+    let grpc = grpc().prepare().into_axum_router();
+    let grpc = grpc
+        .layer(tonic_web::GrpcWebLayer::new())
+        .layer(only_for("http://grpc.example"));
+    // The web side has no fallback of its own, and a policy for its one route.
+    let web = Router::new()
+        .route("/", get(async || "hello"))
+        .layer(only_for("http://web.example"))
+        .fallback(async || http::StatusCode::NOT_FOUND);
+    let builder = Provider::builder("orders").router(web).grpc(grpc.into());
+    let handle = start(builder).await;
+    let hello = "/greeter.v1.Greeter/Hello";
+    let asks = |names: &str| format!("access-control-request-headers: {names}\r\n");
+    for (path, wants, policy) in [
+        (hello, asks("content-type,x-grpc-web,x-user-agent"), "grpc"),
+        (hello, asks("content-type, X-Grpc-Web"), "grpc"),
+        (hello, asks("content-type"), "grpc"),
+        (hello, String::new(), "grpc"),
+        ("/", asks("content-type"), "web"),
+        ("/", String::new(), "web"),
+    ] {
+        let answer = preflight(&handle, path, &wants).await;
+        let allows = format!("access-control-allow-origin: http://{policy}.example\r\n");
+        assert!(
+            answer.starts_with("HTTP/1.1 200 "),
+            "{path} {wants}: {answer}"
+        );
+        assert!(answer.contains(&allows), "{path} {wants}: {answer}");
+    }
+    // What is no preflight is the web side's.
+    assert_eq!(status_line(&handle, hello).await, "HTTP/1.1 404 Not Found");
+    handle.abort();
+}
