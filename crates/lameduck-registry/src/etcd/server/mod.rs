@@ -261,7 +261,7 @@ async fn connection(stream: TcpStream, routes: Routes, mut closed: signal::Recei
 
 /// One request over HTTP/1.1: health checks, and people with curl. What is no HTTP is 400.
 async fn plain_connection(stream: TcpStream, mut closed: signal::Receiver<()>) {
-    let service = service_fn(async |request: http::Request<Incoming>| {
+    let service = service_fn(|request: http::Request<Incoming>| async {
         Ok::<_, Infallible>(plain::answer(request).await)
     });
     let mut builder = http1::Builder::new();

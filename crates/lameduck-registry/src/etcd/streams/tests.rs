@@ -10,6 +10,7 @@ use super::*;
 use crate::etcd::client::{Client, Error, Watch};
 use crate::etcd::process::{Process, usable_in};
 use crate::etcd::server::DevServer;
+use crate::etcd::transport::Pool;
 
 async fn server() -> (JoinHandle<()>, Client) {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -150,6 +151,39 @@ async fn r19_watches_that_are_given_up_unanswered_shift_no_others() {
     assert_eq!(streams(&client), [1]);
     drop(last);
     assert!(streams(&client).is_empty());
+}
+
+/// etcd takes a stream's watches for those of the user who began it, and for as long as that token lasts.
+#[tokio::test]
+async fn r19_a_stream_belongs_to_one_token() {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let server = DevServer::bind(any).await.expect("a free port");
+    let pool = Arc::new(Pool::new(vec![server.local_addr().into()], 0));
+    let _running = tokio::spawn(server.run(std::future::pending()));
+    let streams = Streams::default();
+    let create = WatchCreateRequest {
+        key: "a".into(),
+        ..Default::default()
+    };
+    let mut members = Vec::new();
+    for token in [Some("old"), Some("new"), None, Some("old"), Some("new")] {
+        let header = token.map(HeaderValue::from_static);
+        let transport = Transport::new(pool.clone(), header, Used::default());
+        let mut member = streams.join(&transport, &create);
+        let first = member.message().await.expect("it is open");
+        assert!(first.created && !first.canceled, "{first:?}");
+        members.push(member);
+    }
+    let tokens = lock(&streams.0);
+    let tokens = tokens.iter().map(|shared| {
+        let token = shared.token.clone();
+        (token, lock(&shared.inner).watches.len())
+    });
+    let header = |text| Some(HeaderValue::from_static(text));
+    assert_eq!(
+        tokens.collect::<Vec<_>>(),
+        [(header("old"), 2), (header("new"), 2), (None, 1)]
+    );
 }
 
 #[tokio::test]
