@@ -48,17 +48,17 @@ pub(super) async fn refuse(
     peer: Arc<Peer>,
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, BoxError> {
-    let (head, body) = request.into_parts();
-    if head.version == Version::HTTP_2 {
-        read_off(body).await;
+    let version = request.version();
+    if version == Version::HTTP_2 {
+        read_off(request.into_body()).await;
         return Err(Refused::new().into());
     }
     // The socket reads on while it closes.
-    drop(Upload::new(body, head.version, Arc::clone(&peer)));
+    drop(Upload::of(request, &peer));
     let refused = Refused::new();
     let mut response = Response::new(Answer::text(format!("{refused}\n")));
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    service::mark_head(&peer, head.version, response.headers_mut());
+    service::mark_head(&peer, version, response.headers_mut());
     let announcement = peer.shared.announcement.load();
     let headers = response.headers_mut();
     headers.insert(mark::REFUSED, announcement.life.clone());

@@ -169,7 +169,7 @@ fn protocol(version: Version) -> Protocol {
 /// The request as the router gets it: without marks, with what is known of the connection.
 fn prepare(peer: &Arc<Peer>, request: Request<Incoming>) -> Request<Body> {
     let version = request.version();
-    let mut request = request.map(|body| Body::new(Upload::new(body, version, Arc::clone(peer))));
+    let mut request = Upload::of(request, peer).map(Body::new);
     mark::strip(request.headers_mut());
     let extensions = request.extensions_mut();
     extensions.insert(ConnectInfo(peer.remote));

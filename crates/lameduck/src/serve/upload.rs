@@ -9,7 +9,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ::http::Version;
+use ::http::header::EXPECT;
+use ::http::{Request, Version};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -19,20 +20,35 @@ use lameduck_core::limits::{REFUSE_READ_BYTES, REFUSE_READ_MAX};
 use super::peer::Peer;
 use crate::cell::wire::Flag;
 
+/// Bytes of an unread body that hyper reads, if they are there, to keep an HTTP/1 connection: its first buffer.
+const UNREAD_BYTES_DRAINED: u64 = 8 << 10;
+
 /// A request body that minds its end.
 pub(super) struct Upload {
     body: Option<Incoming>,
     version: Version,
+    /// The peer waits to be told that it may send it, and was not told yet.
+    held_back: bool,
     peer: Arc<Peer>,
 }
 
 impl Upload {
-    pub(super) fn new(body: Incoming, version: Version, peer: Arc<Peer>) -> Self {
-        Self {
+    pub(super) fn of(request: Request<Incoming>, peer: &Arc<Peer>) -> Request<Self> {
+        let version = request.version();
+        let held_back = request.headers().contains_key(EXPECT);
+        request.map(|body| Self {
             body: Some(body),
             version,
-            peer,
-        }
+            held_back,
+            peer: Arc::clone(peer),
+        })
+    }
+
+    /// HTTP/1: whether hyper closes the connection for this unread body. It reads one buffer more, and goes on
+    /// where that ends the body.
+    fn ends_connection(&self, body: &Incoming) -> bool {
+        let left = body.size_hint().exact();
+        self.held_back || left.is_none_or(|left| left > UNREAD_BYTES_DRAINED)
     }
 }
 
@@ -44,6 +60,7 @@ impl Body for Upload {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        self.held_back = false;
         let Some(body) = &mut self.body else {
             return Poll::Ready(None);
         };
@@ -72,6 +89,10 @@ impl Drop for Upload {
         };
         if self.version != Version::HTTP_2 {
             self.peer.wire.set(Flag::UploadUnread);
+            if self.ends_connection(&body) {
+                // Said by this answer, if its head is still to come.
+                self.peer.wire.set(Flag::LastAnswer);
+            }
         } else if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(read_off(body));
         }

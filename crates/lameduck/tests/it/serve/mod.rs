@@ -18,4 +18,5 @@ mod slow;
 pub mod start;
 mod tunnels;
 mod unread;
+mod upload;
 mod web;
