@@ -42,6 +42,8 @@ pub enum Look {
     Busy,
     /// No request, but bytes lie in the socket.
     Waiting,
+    /// HTTP/1: no request, but a part of a head was read.
+    HalfHead,
     /// No request, no bytes.
     Quiet,
 }
@@ -144,6 +146,8 @@ enum State {
     Told,
     /// HTTP/2: the PING was answered for the peer.
     Forced,
+    /// HTTP/2: it could not be, since the peer has not sent all of a frame.
+    Stuck,
     /// HTTP/2: the final GOAWAY is out; streams finish.
     Final,
     /// HTTP/1: idle; a request may be on its way.
@@ -331,6 +335,7 @@ impl Conn {
             State::Upgraded => self.settle(),
             State::Final
             | State::Forced
+            | State::Stuck
             | State::Lingering
             | State::Ending
             | State::Cutting
@@ -360,7 +365,10 @@ impl Conn {
     }
 
     fn final_out(&mut self) {
-        if matches!(self.state, State::Telling | State::Told | State::Forced) {
+        if matches!(
+            self.state,
+            State::Telling | State::Told | State::Forced | State::Stuck
+        ) {
             self.settle();
             self.go(State::Final, None);
         }
@@ -371,6 +379,7 @@ impl Conn {
             // The answer in flight is the last one: the edge says `Connection: close` in it.
             (State::Lingering, Look::Busy) => self.end(None),
             (State::Lingering, Look::Waiting) => self.linger_on(now),
+            (State::Lingering, Look::HalfHead) if self.deadline.is_none() => self.last_head(now),
             // With a deadline this is the first look, before the linger.
             (State::Lingering, Look::Quiet) if self.deadline.is_none() => {
                 self.end(Some((now + HANDSHAKE_DRAINING_MAX, "half a head")));
@@ -379,9 +388,11 @@ impl Conn {
                 self.idle_at = self.bounds.http2_idle.map(|idle| now + idle);
                 self.serve_on(Protocol::Http2);
             }
-            (State::Serving(Protocol::Http2), Look::Waiting | Look::Quiet) => self.tell(),
+            (State::Serving(Protocol::Http2), _) => self.tell(),
             (State::Ending, Look::Busy) => self.deadline = None,
-            (State::Ending, Look::Waiting | Look::Quiet) if self.deadline.is_none() => {
+            (State::Stuck, Look::Busy) => self.await_frame(now),
+            (State::Stuck, _) => self.drop_it(Reason::Silent),
+            (State::Ending, _) if self.deadline.is_none() => {
                 self.drop_it(Reason::Silent);
             }
             _ => {}
@@ -397,8 +408,29 @@ impl Conn {
             Some(by) if now < by => {
                 self.deadline = Some(((now + HTTP1_LINGER).min(by), "linger"));
             }
-            _ => self.end(Some((now + HANDSHAKE_DRAINING_MAX, "half a head"))),
+            _ => self.last_head(now),
         }
+    }
+
+    // The rest of a head gets its time, and the request its answer. The library would close on what it has
+    // read of the head.
+    fn last_head(&mut self, now: Timestamp) {
+        let by = (now + HANDSHAKE_DRAINING_MAX, "half a head");
+        if mutant!("conn/half-a-head") {
+            return self.end(Some(by));
+        }
+        self.out.push_back(Output::LastAnswer);
+        self.settle();
+        self.go(State::Ending, Some(by));
+    }
+
+    // The rest of its frame may be on its way, as may the rest of a head on HTTP/1.
+    fn await_frame(&mut self, now: Timestamp) {
+        let by = (now + HANDSHAKE_DRAINING_MAX, "half a frame");
+        self.go(
+            State::Stuck,
+            Some(by).filter(|_| !mutant!("conn/half-a-frame")),
+        );
     }
 
     fn end(&mut self, deadline: Option<(Timestamp, &'static str)>) {
@@ -421,6 +453,7 @@ impl Conn {
             | State::Telling
             | State::Told
             | State::Forced
+            | State::Stuck
             | State::Final => {
                 self.out.push_back(Output::EndStreams);
                 self.settle();
@@ -449,9 +482,13 @@ impl Conn {
             State::Serving(protocol) => self.too_old_or_idle(now, protocol),
             State::Pacing => self.tell(),
             // Not even the first GOAWAY could be written: the peer does not read.
-            State::Telling | State::Forced => self.settle(),
+            State::Telling => self.settle(),
+            State::Forced => {
+                self.settle();
+                self.await_frame(now);
+            }
             State::Told => self.force_final(now),
-            State::Lingering | State::Ending => self.out.push_back(Output::Look),
+            State::Stuck | State::Lingering | State::Ending => self.out.push_back(Output::Look),
             State::Cutting => {
                 self.out.push_back(Output::ResetStreams);
                 self.go(State::Flushing, Some((now + CUT_FLUSH / 2, "flush")));

@@ -245,7 +245,43 @@ fn the_ping_is_answered_for_a_peer_that_does_not() {
     );
     check(
         &scenario[..3],
+        &[
+            "10: GoAway",
+            "1010: InjectPong",
+            "1110: Settled",
+            "2110: Look, Drop(Silent)",
+        ],
+    );
+}
+
+#[test]
+fn s19_half_a_frame_is_waited_for_only_while_something_is_in_flight() {
+    let scenario = [
+        (5, Input::Spoken(H2)),
+        (10, Input::Leave(SECOND)),
+        (11, Input::GoAwayOut),
+        (1_900, Input::FinalOut),
+    ];
+    // The rest of it comes late.
+    check(
+        &scenario,
         &["10: GoAway", "1010: InjectPong", "1110: Settled"],
+    );
+    let mut cut = scenario[..3].to_vec();
+    cut.push((3_500, Input::Force));
+    check_looking(
+        Look::Busy,
+        &cut,
+        &[
+            "10: GoAway",
+            "1010: InjectPong",
+            "1110: Settled",
+            "2110: Look",
+            "3110: Look",
+            "3500: EndStreams",
+            "3550: ResetStreams",
+            "3600: Drop(Cut)",
+        ],
     );
 }
 
@@ -260,7 +296,15 @@ fn a_hint_waits_for_its_turn_and_does_not_force_the_peer() {
     check(&scenario, &["90: GoAway"]);
     let mut left = scenario.to_vec();
     left.push((500, Input::Leave(SECOND)));
-    check(&left, &["90: GoAway", "1500: InjectPong", "1600: Settled"]);
+    check(
+        &left,
+        &[
+            "90: GoAway",
+            "1500: InjectPong",
+            "1600: Settled",
+            "2600: Look, Drop(Silent)",
+        ],
+    );
     // Draining does not wait for a turn, and the GOAWAY is not sent twice.
     let scenario = [
         (5, Input::Spoken(H2)),
@@ -282,7 +326,12 @@ fn the_ping_is_not_answered_before_it_was_asked() {
     ];
     check(
         &scenario,
-        &["10: GoAway", "1010: Settled", "3000: InjectPong"],
+        &[
+            "10: GoAway",
+            "1010: Settled",
+            "3000: InjectPong",
+            "4100: Look, Drop(Silent)",
+        ],
     );
 }
 
@@ -325,8 +374,18 @@ fn an_idle_http1_connection_lingers_and_a_busy_one_finishes() {
             "260: Look",
             "510: Look",
             "760: Look",
-            "1010: Look, Close, Settled",
+            // S18: the head that has begun may still be finished.
+            "1010: Look, LastAnswer, Settled",
             "2010: Look, Drop(Silent)",
+        ],
+    );
+    check_looking(
+        Look::HalfHead,
+        &scenario,
+        &[
+            "10: Look",
+            "260: Look, LastAnswer, Settled",
+            "1260: Look, Drop(Silent)",
         ],
     );
     // HTTP/1 is hinted by its answers.
@@ -372,7 +431,8 @@ fn inputs() -> Vec<Input> {
         Input::GoAwayOut,
         Input::FinalOut,
     ];
-    all.extend([Look::Busy, Look::Waiting, Look::Quiet].map(Input::Seen));
+    let looks = [Look::Busy, Look::Waiting, Look::HalfHead, Look::Quiet];
+    all.extend(looks.map(Input::Seen));
     all.extend([Input::Upgraded, Input::Force]);
     all
 }
@@ -437,7 +497,7 @@ fn the_whole_table() {
 }
 
 fn any_step() -> impl Strategy<Value = (u64, Input, Look)> {
-    let look = prop::sample::select(vec![Look::Busy, Look::Waiting, Look::Quiet]);
+    let look = prop::sample::select(vec![Look::Busy, Look::Waiting, Look::HalfHead, Look::Quiet]);
     (0_u64..700, prop::sample::select(inputs()), look)
 }
 

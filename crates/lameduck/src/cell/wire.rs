@@ -39,6 +39,10 @@ pub(crate) enum Flag {
     Behind = 1 << 14,
     /// HTTP/1: an answer has ended, and its last bytes are not written.
     Unflushed = 1 << 15,
+    /// HTTP/1: a request whose body has not been read to its end.
+    Uploading = 1 << 16,
+    /// HTTP/1: what was read ends within a request's head.
+    HeadBegun = 1 << 17,
 }
 
 /// How large a header list the peer takes, in bytes.

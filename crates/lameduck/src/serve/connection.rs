@@ -291,6 +291,9 @@ impl effects::connection::Edge for Connection {
         if wire.busy() || wire.owes() {
             return Look::Busy;
         }
+        if wire.has(Flag::HeadBegun) {
+            return Look::HalfHead;
+        }
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         match rustix::net::recv(self.socket.stream(), &mut [0_u8; 1], flags) {
             Ok((_, 1..)) => Look::Waiting,

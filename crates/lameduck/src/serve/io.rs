@@ -78,6 +78,8 @@ pub(super) struct Io {
     held: BytesMut,
     passed: usize,
     framing: Option<Box<Framing>>,
+    /// HTTP/1: the last bytes that were read.
+    tail: [u8; 3],
     linger: Linger,
     clock: Clock,
 }
@@ -110,6 +112,7 @@ impl Io {
             held: BytesMut::new(),
             passed: 0,
             framing: None,
+            tail: [0; 3],
             linger: Linger::Open,
             clock: Clock::start(),
         }
@@ -167,6 +170,9 @@ impl Io {
     }
 
     fn note_read(&mut self, bytes: &[u8]) {
+        if self.framing.is_none() {
+            self.note_heads(bytes);
+        }
         if let Some(framing) = &mut self.framing {
             let wire = &self.peer.wire;
             let newest = &mut framing.newest;
@@ -182,6 +188,20 @@ impl Io {
                 }
             });
         }
+    }
+
+    /// HTTP/1: whether what was read ends within a head, by its last bytes: a head ends by an empty line.
+    fn note_heads(&mut self, bytes: &[u8]) {
+        let wire = &self.peer.wire;
+        if bytes.is_empty() || wire.has(Flag::Uploading) {
+            return;
+        }
+        let last = bytes.len().min(self.tail.len());
+        self.tail.rotate_left(last);
+        let place = self.tail.len() - last;
+        self.tail[place..].copy_from_slice(&bytes[bytes.len() - last..]);
+        let whole = self.tail.ends_with(b"\n\r\n") || self.tail.ends_with(b"\n\n");
+        wire.put(Flag::HeadBegun, !whole);
     }
 
     fn note_written(&mut self, bytes: &[u8]) {

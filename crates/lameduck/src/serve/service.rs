@@ -11,7 +11,7 @@ use ::http::{Method, Request, Response, StatusCode, Version};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use lameduck_core::conn::Protocol;
 use tonic::transport::server::TcpConnectInfo;
 
@@ -50,6 +50,11 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         if request.version() != Version::HTTP_2 {
             self.peer.wire.set(Flag::Spoken);
+            if !request.body().is_end_stream() {
+                self.peer.wire.set(Flag::Uploading);
+                // What was read behind the head is of its body.
+                self.peer.wire.take(Flag::HeadBegun);
+            }
             if request.version() != Version::HTTP_11 {
                 self.peer.wire.set(Flag::CloseDelimited);
             }

@@ -68,6 +68,9 @@ impl Body for Upload {
         if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
             self.body = None;
         }
+        if self.is_end_stream() {
+            self.peer.wire.take(Flag::Uploading);
+        }
         frame
     }
 
@@ -84,6 +87,7 @@ impl Body for Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
+        self.peer.wire.take(Flag::Uploading);
         let Some(body) = self.body.take().filter(|body| !body.is_end_stream()) else {
             return;
         };

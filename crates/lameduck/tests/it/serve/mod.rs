@@ -8,6 +8,7 @@ mod early;
 mod fit;
 mod goaway;
 mod grpc;
+mod half;
 mod hang_up;
 mod limits;
 pub mod permits;
