@@ -48,6 +48,7 @@ pub(crate) struct Link {
     goaway: AtomicU64,
     sent: AtomicU32,
     settings: AtomicU32,
+    headers_max: AtomicU32,
     resets: AtomicU32,
     bytes: AtomicU64,
     served: AtomicBool,
@@ -77,6 +78,7 @@ impl Link {
             goaway: AtomicU64::new(NO_GOAWAY),
             sent: AtomicU32::new(0),
             settings: AtomicU32::new(0),
+            headers_max: AtomicU32::new(u32::MAX),
             resets: AtomicU32::new(0),
             bytes: AtomicU64::new(0),
             served: AtomicBool::new(false),
@@ -108,6 +110,16 @@ impl Link {
     /// The peer was asked who it is: a request with the question was opened.
     pub(crate) fn set_asked(&self) {
         self.asked.store(true, Ordering::Relaxed);
+    }
+
+    /// Bytes of the largest header list that the peer has said it takes.
+    pub(crate) fn headers_max(&self) -> u32 {
+        self.headers_max.load(Ordering::Relaxed)
+    }
+
+    /// The peer has said what header list it takes.
+    pub(crate) fn note_headers_max(&self, most: u32) {
+        self.headers_max.store(most, Ordering::Relaxed);
     }
 
     /// Takes a stream slot. False where there is none, or where no stream may be opened any more.

@@ -55,6 +55,11 @@ impl Connection {
         if asks {
             request.headers_mut().insert(mark::ASK, mark::ASK_LIFE);
         }
+        let (size, most) = (list_size(&request), slot.link.headers_max());
+        if size > most as usize {
+            let error = CallError::headers_too_large(size, most);
+            return Err(Failure::handed_back(error, body));
+        }
         let open = || handle.send_request(request, body.is_empty());
         let opened = if slot.is_health {
             slot.link.open_health(|| {
@@ -150,6 +155,24 @@ fn uri(path: Option<&PathAndQuery>, authority: &Authority) -> Uri {
     parts.authority = Some(authority.clone());
     parts.path_and_query = Some(path.map_or_else(|| PathAndQuery::from_static("/"), Clone::clone));
     Uri::from_parts(parts).expect("scheme, authority and path are what a URI needs")
+}
+
+/// Bytes of a request's header list, as RFC 9113 (6.5.2) counts them.
+fn list_size(request: &Request<()>) -> usize {
+    let uri = request.uri();
+    let pseudo = [
+        (":method", request.method().as_str()),
+        (":scheme", uri.scheme_str().unwrap_or_default()),
+        (":authority", uri.authority().map_or("", Authority::as_str)),
+        (
+            ":path",
+            uri.path_and_query().map_or("", PathAndQuery::as_str),
+        ),
+    ];
+    let pseudo = pseudo.map(|(name, value)| name.len() + value.len() + 32);
+    let fields = request.headers().iter();
+    let fields = fields.map(|(name, value)| name.as_str().len() + value.len() + 32);
+    pseudo.into_iter().chain(fields).sum()
 }
 
 /// Says what this side is, where it has not been said yet.

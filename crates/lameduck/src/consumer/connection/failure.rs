@@ -34,6 +34,14 @@ pub enum Cause {
     RequestBody,
     /// The request cannot be sent as it is; no other endpoint would take it either.
     Request,
+    /// The request's header list has `size` bytes (RFC 9113, 6.5.2), and the peer has said that it takes
+    /// `most`. Sent all the same, it could end the connection with all calls on it.
+    HeadersTooLarge {
+        /// Bytes of the request's header list.
+        size: usize,
+        /// Bytes that the peer takes.
+        most: u32,
+    },
 }
 
 /// A call that failed on its connection: what was proven, why, and h2's own error as the source.
@@ -68,6 +76,12 @@ impl CallError {
         };
         close_if_broken(&error, link);
         Self::new(Proof::NeverLeft, cause, Some(Box::new(error)))
+    }
+
+    /// A call whose header list the peer does not take.
+    pub(super) fn headers_too_large(size: usize, most: u32) -> Self {
+        let cause = Cause::HeadersTooLarge { size, most };
+        Self::new(Proof::NeverLeft, cause, None)
     }
 
     /// A call on a handle that was closed.
@@ -117,7 +131,10 @@ impl CallError {
     /// Whether the request itself is the reason, so that no other endpoint would do better.
     #[must_use]
     pub fn is_own_fault(&self) -> bool {
-        matches!(self.cause, Cause::Request | Cause::RequestBody)
+        matches!(
+            self.cause,
+            Cause::Request | Cause::RequestBody | Cause::HeadersTooLarge { .. }
+        )
     }
 
     /// Whether the connection's end left the call out, provably unprocessed.
@@ -144,6 +161,7 @@ impl CallError {
                 _ => tonic::Code::Internal,
             },
             Cause::Protocol(_) | Cause::Request => tonic::Code::Internal,
+            Cause::HeadersTooLarge { .. } => tonic::Code::ResourceExhausted,
             Cause::RequestBody => self
                 .source
                 .as_deref()
@@ -201,6 +219,10 @@ impl fmt::Display for CallError {
             Cause::Protocol(code) => write!(f, "HTTP/2 was broken ({:?})", Reason::from(code))?,
             Cause::RequestBody => f.write_str("the request's body failed")?,
             Cause::Request => f.write_str("the request cannot be sent over HTTP/2")?,
+            Cause::HeadersTooLarge { size, most } => write!(
+                f,
+                "the request's header list has {size} bytes, and the server takes {most}"
+            )?,
         }
         f.write_str(match self.proof {
             Proof::NeverLeft => "; the call never left this process",

@@ -50,7 +50,12 @@ impl<T> Watched<T> {
         self.incoming.feed(bytes, |seen| match seen {
             Seen::Headers { stream } => link.note_head(stream),
             Seen::Reset => link.note_reset(),
-            Seen::Settings(settings) => link.note_settings(settings.max_streams),
+            Seen::Settings(settings) => {
+                if let Some(most) = settings.headers_max {
+                    link.note_headers_max(most);
+                }
+                link.note_settings(settings.max_streams);
+            }
             Seen::GoAway { last_stream, code } => link.note_goaway(GoAway { last_stream, code }),
         });
     }
