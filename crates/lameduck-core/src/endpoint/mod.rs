@@ -13,13 +13,20 @@
 //!
 //! An endpoint that is a host name may move. A connection to an address that the name has no more
 //! takes calls until another one does: a name that points nowhere yet loses nobody.
+//!
+//! Several servers may stand behind one address. What a peer says holds for its connection; the endpoint is
+//! what all of them say together. Where the address alone was given, so that nothing tells how many
+//! servers it has, another connection is tried while none leads to a server that serves.
 
+mod servers;
 #[cfg(test)]
 mod tests;
+mod voices;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::backoff::Backoff;
+use crate::instance::Life;
 use crate::limits::{
     CONNECTION_SETTLED, CONNECTIONS_LEAVING_MAX, CONNECTIONS_PER_ENDPOINT_MAX, DIAL_BACKOFF,
     DIAL_WANTED_AFTER, FIRST_ANSWER_MAX, LINGER_REMOVED,
@@ -28,6 +35,7 @@ use crate::machine::{Machine, Ticket, earliest};
 use crate::mutant;
 use crate::rng::Rng;
 use crate::time::Timestamp;
+use voices::Voices;
 
 /// What happens to an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +49,25 @@ pub enum Input {
     Dialled(Ticket),
     /// A dial failed.
     Failed(Ticket),
+    /// The peer of this connection serves, or does not. Said before [`Input::Answered`], and again at every
+    /// change.
+    Serving {
+        /// Which connection.
+        ticket: Ticket,
+        /// Whether it serves.
+        serving: bool,
+    },
+    /// The peer of this connection says who it is. The directory has heard it.
+    Named {
+        /// Which connection.
+        ticket: Ticket,
+        /// Which life.
+        life: Life,
+        /// Whether it serves the service that is wanted.
+        right_service: bool,
+    },
+    /// The peer of this connection says that it is closing.
+    Closing(Ticket),
     /// The connection's health Watch gave its first answer, or the peer has no health service.
     Answered(Ticket),
     /// The peer has answered a call on this connection. May come after the connection's end.
@@ -85,6 +112,22 @@ pub enum Output {
         /// At least one does.
         up: bool,
     },
+    /// Whether the endpoint serves: its connections' peers together. Given out for every
+    /// [`Input::Serving`], and where the end of a connection changes it.
+    Health {
+        /// Whether any of them serves.
+        serving: bool,
+        /// Whether one of them has just said that it does not.
+        refused: bool,
+    },
+    /// The endpoint is another life than was heard last: that one's connection is gone, or another one is
+    /// fitter for calls.
+    Named {
+        /// Which life.
+        life: Life,
+        /// Whether it serves the service that is wanted.
+        right_service: bool,
+    },
     /// The peer itself ended a connection, by GOAWAY.
     PeerEnded,
     /// Removed, and nothing is left of it: no more outputs.
@@ -106,7 +149,7 @@ enum Connection {
 
 /// Whether the endpoint is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum Standing {
     /// It is; `allowed` says whether it may be dialled.
     Wanted { allowed: bool },
     /// It is not: what is open finishes, at most until then.
@@ -127,12 +170,15 @@ struct Pause {
 /// The machine of one endpoint.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    life: Life,
+    standing: Standing,
     connections: BTreeMap<Ticket, Connection>,
     dialling: Option<Ticket>,
     pause: Option<Pause>,
     /// Connections that have answered a call.
     served: BTreeSet<Ticket>,
+    voices: Voices,
+    /// Whether more than one server may stand behind the address.
+    shared: bool,
     /// How many connections there may be.
     connections_max: usize,
     /// Streams have run out: one more connection is wanted.
@@ -149,11 +195,13 @@ impl Endpoint {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut endpoint = Self {
-            life: Life::Wanted { allowed: true },
+            standing: Standing::Wanted { allowed: true },
             connections: BTreeMap::new(),
             dialling: None,
             pause: None,
             served: BTreeSet::new(),
+            voices: Voices::default(),
+            shared: false,
             connections_max: CONNECTIONS_PER_ENDPOINT_MAX,
             more: false,
             up: false,
@@ -174,6 +222,13 @@ impl Endpoint {
         self
     }
 
+    /// The same for a bare address, behind which any number of servers may stand.
+    #[must_use]
+    pub const fn with_shared_address(mut self, shared: bool) -> Self {
+        self.shared = shared;
+        self
+    }
+
     /// Whether at least one connection takes calls.
     #[must_use]
     pub const fn is_up(&self) -> bool {
@@ -181,10 +236,10 @@ impl Endpoint {
     }
 
     fn dialling_allowed(&mut self, allowed: bool) {
-        if !matches!(self.life, Life::Wanted { .. }) {
+        if !matches!(self.standing, Standing::Wanted { .. }) {
             return;
         }
-        self.life = Life::Wanted { allowed };
+        self.standing = Standing::Wanted { allowed };
         self.backoff.reset();
         self.pause = None;
         if !allowed {
@@ -202,6 +257,7 @@ impl Endpoint {
         self.dialling = None;
         let fresh = Connection::Fresh { since: now };
         self.connections.insert(ticket, fresh);
+        self.voices.join(ticket);
         self.out.push_back(Output::Watch(ticket));
     }
 
@@ -238,14 +294,23 @@ impl Endpoint {
         }
     }
 
-    fn answered(&mut self, ticket: Ticket) {
-        if let Some(connection) = self.connections.get_mut(&ticket)
-            && let Connection::Fresh { since } = *connection
-        {
-            *connection = Connection::Usable { since };
-            self.out.push_back(Output::Use(ticket));
-            self.replace_moved();
+    fn answered(&mut self, now: Timestamp, ticket: Ticket) {
+        let spare = self.is_spare(ticket);
+        let Some(connection) = self.connections.get_mut(&ticket) else {
+            return;
+        };
+        let Connection::Fresh { since } = *connection else {
+            return;
+        };
+        if spare {
+            *connection = Connection::Leaving;
+            self.out.push_back(Output::Retire(ticket));
+            self.bound_leaving();
+            return self.back_off(now, None);
         }
+        *connection = Connection::Usable { since };
+        self.out.push_back(Output::Use(ticket));
+        self.replace_moved();
     }
 
     /// The endpoint's name still has this connection's address, or has it no more.
@@ -314,6 +379,7 @@ impl Endpoint {
         if let Some(connection) = self.connections.remove(&ticket) {
             self.lost(now, ticket, connection);
             self.served.remove(&ticket);
+            self.voices.leave(ticket);
         }
     }
 
@@ -336,7 +402,7 @@ impl Endpoint {
     }
 
     fn back_off(&mut self, now: Timestamp, after: Option<Ticket>) {
-        if matches!(self.life, Life::Wanted { allowed: true }) {
+        if matches!(self.standing, Standing::Wanted { allowed: true }) {
             self.pause = Some(Pause {
                 since: now,
                 until: now + self.backoff.next(&mut self.rng),
@@ -346,10 +412,10 @@ impl Endpoint {
     }
 
     fn remove(&mut self, now: Timestamp) {
-        if !matches!(self.life, Life::Wanted { .. }) {
+        if !matches!(self.standing, Standing::Wanted { .. }) {
             return;
         }
-        self.life = Life::Removed {
+        self.standing = Standing::Removed {
             cut_at: now + LINGER_REMOVED,
         };
         self.dialling = None;
@@ -364,6 +430,7 @@ impl Endpoint {
 
     fn cut_all(&mut self) {
         self.served.clear();
+        self.voices = Voices::default();
         for ticket in core::mem::take(&mut self.connections).into_keys() {
             self.out.push_back(Output::Cut(ticket));
         }
@@ -378,6 +445,7 @@ impl Endpoint {
         let silent = self.connections.iter().find(|(_, one)| late(one));
         if let Some(ticket) = silent.map(|(ticket, _)| *ticket) {
             self.connections.remove(&ticket);
+            self.voices.leave(ticket);
             self.served.remove(&ticket);
             self.out.push_back(Output::Cut(ticket));
             self.back_off(now, None);
@@ -386,11 +454,12 @@ impl Endpoint {
 
     /// After each input: says what has changed, and dials if that is wanted.
     fn settle(&mut self) {
+        self.settle_voices();
         let usable =
             |one: &Connection| matches!(one, Connection::Usable { .. } | Connection::Moved { .. });
         let up = self.connections.values().any(usable);
-        match self.life {
-            Life::Wanted { allowed } => {
+        match self.standing {
+            Standing::Wanted { allowed } => {
                 if up != self.up {
                     self.out.push_back(Output::Link { up });
                 }
@@ -398,12 +467,12 @@ impl Endpoint {
                     self.dial();
                 }
             }
-            Life::Removed { .. } if self.connections.is_empty() => {
-                self.life = Life::Done;
+            Standing::Removed { .. } if self.connections.is_empty() => {
+                self.standing = Standing::Done;
                 self.out.push_back(Output::Done);
             }
-            Life::Removed { .. } if mutant!("endpoint/removed-never-dials") => self.dial(),
-            Life::Removed { .. } | Life::Done => {}
+            Standing::Removed { .. } if mutant!("endpoint/removed-never-dials") => self.dial(),
+            Standing::Removed { .. } | Standing::Done => {}
         }
         self.up = up;
     }
@@ -418,7 +487,7 @@ impl Endpoint {
         });
         let staying = staying.count();
         let more = core::mem::take(&mut self.more) && staying < self.connections_max;
-        if staying == 0 || more {
+        if staying == 0 || more || self.seeks() {
             self.last = self.last.next();
             self.dialling = Some(self.last);
             self.out.push_back(Output::Dial(self.last));
@@ -441,7 +510,14 @@ impl Machine for Endpoint {
             Input::Dialling { allowed } => self.dialling_allowed(allowed),
             Input::Dialled(ticket) => self.dialled(now, ticket),
             Input::Failed(ticket) => self.failed(now, ticket),
-            Input::Answered(ticket) => self.answered(ticket),
+            Input::Serving { ticket, serving } => self.is_serving(ticket, serving),
+            Input::Named {
+                ticket,
+                life,
+                right_service,
+            } => self.voices.named(ticket, life, right_service),
+            Input::Closing(ticket) => self.voices.closing(ticket),
+            Input::Answered(ticket) => self.answered(now, ticket),
             Input::Served(ticket) => self.has_served(ticket),
             Input::GoAway(ticket) => self.go_away(now, ticket),
             Input::Ended(ticket) => self.ended(now, ticket),
@@ -457,7 +533,7 @@ impl Machine for Endpoint {
         if self.pause.is_some_and(|pause| pause.until <= now) {
             self.pause = None;
         }
-        if matches!(self.life, Life::Removed { cut_at } if cut_at <= now) {
+        if matches!(self.standing, Standing::Removed { cut_at } if cut_at <= now) {
             self.cut_all();
         }
         self.expire(now);
@@ -470,9 +546,9 @@ impl Machine for Endpoint {
 
     fn deadline(&self) -> Option<(Timestamp, &'static str)> {
         let pause = self.pause.map(|pause| (pause.until, "redial"));
-        let cut = match self.life {
-            Life::Removed { cut_at } => Some((cut_at, "linger")),
-            Life::Wanted { .. } | Life::Done => None,
+        let cut = match self.standing {
+            Standing::Removed { cut_at } => Some((cut_at, "linger")),
+            Standing::Wanted { .. } | Standing::Done => None,
         };
         let answer = self.connections.values().filter_map(|one| match one {
             Connection::Fresh { since } => Some((*since + FIRST_ANSWER_MAX, "first answer")),

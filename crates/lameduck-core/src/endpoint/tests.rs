@@ -2,11 +2,13 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 use std::format;
 use std::string::String;
+use std::vec;
 use std::vec::Vec;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::instance::BootId;
 use crate::limits::CONNECTIONS_PER_ENDPOINT_MAX;
 
 fn ticket(number: u64) -> Ticket {
@@ -23,6 +25,12 @@ fn text(output: Output) -> String {
         Output::Cut(ticket) => format!("cut {}", ticket.number()),
         Output::Link { up: true } => "up".into(),
         Output::Link { up: false } => "down".into(),
+        Output::Health {
+            serving: true,
+            refused: false,
+        } => "serves".into(),
+        Output::Health { serving, refused } => format!("serves {serving}, refused {refused}"),
+        Output::Named { life, .. } => format!("is {life}"),
         Output::PeerEnded => "peer ended".into(),
         Output::Done => "done".into(),
     }
@@ -405,7 +413,7 @@ fn states() -> Vec<(&'static str, Vec<Step>)> {
     ])
 }
 
-const INPUTS: [Input; 17] = [
+const INPUTS: [Input; 21] = [
     Input::Dialling { allowed: true },
     Input::Dialling { allowed: false },
     Input::Dialled(FIRST),
@@ -426,7 +434,16 @@ const INPUTS: [Input; 17] = [
         ticket: FIRST,
         listed: true,
     },
+    serving(FIRST, true),
+    serving(FIRST, false),
+    NAMED,
+    Input::Closing(FIRST),
 ];
+const NAMED: Input = Input::Named {
+    ticket: FIRST,
+    life: Life::first(BootId::from_bits(1)),
+    right_service: true,
+};
 
 #[test]
 fn the_whole_table() {
@@ -460,6 +477,16 @@ fn inputs() -> impl Strategy<Value = Input> {
         number().prop_map(Input::GoAway),
         number().prop_map(Input::Ended),
         (number(), any::<bool>()).prop_map(|(ticket, listed)| Input::Found { ticket, listed }),
+        (number(), any::<bool>()).prop_map(|(ticket, serves)| serving(ticket, serves)),
+        number().prop_map(Input::Closing),
+        (number(), 1_u128..4, any::<bool>()).prop_map(|(ticket, boot, right_service)| {
+            let life = Life::first(BootId::from_bits(boot));
+            Input::Named {
+                ticket,
+                life,
+                right_service,
+            }
+        }),
         prop::sample::select(&[Input::Full, Input::Wanted, Input::Remove][..]),
     ]
 }
@@ -468,8 +495,9 @@ proptest! {
     #[test]
     fn one_dial_at_a_time_and_none_where_it_is_not_wanted(
         steps in prop::collection::vec((0_u64..3_000, prop::option::weighted(0.9, inputs())), 0..120),
+        shared in any::<bool>(),
     ) {
-        let mut endpoint = Endpoint::new(7);
+        let mut endpoint = Endpoint::new(7).with_shared_address(shared);
         let mut now = Timestamp::ZERO;
         let (mut allowed, mut removed, mut done, mut up) = (true, false, false, false);
         let mut pending: Option<Ticket> = Some(FIRST);
@@ -509,6 +537,7 @@ proptest! {
             }
             let known = |one: &Ticket| endpoint.connections.contains_key(one);
             prop_assert!(endpoint.served.iter().all(known));
+            prop_assert!(endpoint.voices.tickets().all(|one| known(&one)));
             prop_assert!(endpoint.connections.len() <= CONNECTIONS_LEAVING_MAX + CONNECTIONS_PER_ENDPOINT_MAX);
             // Liveness: wanted and not connected means that something is going to happen.
             let waits = endpoint.deadline().is_some() || pending.is_some();
@@ -518,4 +547,77 @@ proptest! {
             prop_assert!(removed || endpoint.is_up() != usable.is_empty());
         }
     }
+}
+
+/// One connection of a bare address that takes calls, then these.
+fn shared(inputs: &[Input]) -> Vec<String> {
+    let mut endpoint = Endpoint::new(1).with_shared_address(true);
+    let mut seen = Vec::from([drain(&mut endpoint)]);
+    let up = [
+        Input::Dialled(FIRST),
+        serving(FIRST, true),
+        Input::Answered(FIRST),
+    ];
+    for input in up.iter().chain(inputs) {
+        endpoint.handle(Timestamp::ZERO, *input);
+        seen.push(drain(&mut endpoint));
+    }
+    seen.split_off(4)
+}
+
+const fn serving(ticket: Ticket, serving: bool) -> Input {
+    Input::Serving { ticket, serving }
+}
+
+#[test]
+fn r1_where_a_server_behind_an_address_does_not_serve_another_is_looked_for() {
+    let refuses = serving(FIRST, false);
+    let said = "serves false, refused true, dial 2";
+    // The next one serves: it is used, and the first one stays.
+    let inputs = [
+        refuses,
+        Input::Dialled(SECOND),
+        serving(SECOND, true),
+        Input::Answered(SECOND),
+    ];
+    assert_eq!(shared(&inputs), [said, "watch 2", "serves", "use 2"]);
+    // It does not either: it is given up, and tried again after a pause.
+    let inputs = [
+        refuses,
+        Input::Dialled(SECOND),
+        serving(SECOND, false),
+        Input::Answered(SECOND),
+        Input::Ended(SECOND),
+    ];
+    let refused = "serves false, refused true";
+    let expected = [said, "watch 2", refused, "retire 2", ""];
+    assert_eq!(shared(&inputs), expected);
+    // Closing counts too.
+    assert_eq!(shared(&[Input::Closing(FIRST)]), ["dial 2"]);
+    // A registration stands for one process.
+    let steps = up_then(&[In(0, refuses), In(0, Input::Closing(FIRST))]);
+    assert_eq!(run(&steps).2[3..], ["serves false, refused true", ""]);
+}
+
+#[test]
+fn r1_what_a_connection_said_ends_with_it() {
+    let two = [
+        In(0, serving(FIRST, true)),
+        In(0, Input::Full),
+        In(0, Input::Dialled(SECOND)),
+        In(0, serving(SECOND, true)),
+        In(0, Input::Answered(SECOND)),
+        In(5_000, serving(FIRST, false)),
+        In(5_001, Input::GoAway(FIRST)),
+        In(5_002, Input::Ended(FIRST)),
+        In(5_003, serving(SECOND, false)),
+    ];
+    let seen = run(&up_then(&two)).2;
+    let expected = [
+        "serves true, refused true",
+        "retire 1, peer ended",
+        "",
+        "serves false, refused true",
+    ];
+    assert_eq!(seen[8..], expected);
 }

@@ -4,6 +4,10 @@
 //! name, since some servers keep only that; a peer without a health service counts as serving
 //! (gRPC A17). A Watch that the *peer* ends is told apart from one that was lost with its
 //! connection: NOT_SERVING followed by the peer's own end is how servers of all kinds leave.
+//!
+//! A Watch through a proxy speaks of one of the servers behind it. Where a Watch says NOT_SERVING and a
+//! Check on the same connection at that moment says SERVING, somebody is there that serves: the Watch
+//! does not count then.
 
 #[cfg(test)]
 mod tests;
@@ -67,10 +71,12 @@ pub enum Input {
         /// How.
         how: Ended,
     },
-    /// A Check came back, whatever it said: the marks on its answer have been read by now.
+    /// A Check came back: the marks on its answer have been read by now.
     Checked {
         /// Which.
         ticket: Ticket,
+        /// What it said; `None` where it failed.
+        status: Option<Status>,
     },
     /// Whether the endpoint counts as closing, so that a Resume must be looked for.
     Closing(bool),
@@ -132,11 +138,17 @@ pub struct Watch {
     /// The peer has no health service: nothing more is asked.
     silent: bool,
     closing: bool,
+    /// Whether more than one server may stand behind the address.
+    shared: bool,
+    /// A Check has reached a server that serves while the Watch's does not.
+    contradicted: bool,
     serving: Option<bool>,
     check: Option<Ticket>,
     next_check: Option<Timestamp>,
     last: Ticket,
     backoff: Backoff,
+    /// The pauses between Checks that look for another server.
+    checks: Backoff,
     rng: Rng,
     out: VecDeque<Output>,
 }
@@ -150,16 +162,26 @@ impl Watch {
             overall: Stream::Closed,
             silent: false,
             closing: false,
+            shared: false,
+            contradicted: false,
             serving: None,
             check: None,
             next_check: None,
             last: Ticket::default(),
             backoff: Backoff::new(DIAL_BACKOFF.0, DIAL_BACKOFF.1),
+            checks: Backoff::new(DIAL_BACKOFF.0, DIAL_BACKOFF.1),
             rng: Rng::from_seed(seed),
             out: VecDeque::new(),
         };
         watch.open(now, Name::Service);
         watch
+    }
+
+    /// The same for a bare address, behind which any number of servers may stand.
+    #[must_use]
+    pub const fn with_shared_address(mut self, shared: bool) -> Self {
+        self.shared = shared;
+        self
     }
 
     fn ticket(&mut self) -> Ticket {
@@ -207,6 +229,9 @@ impl Watch {
         };
         if let Stream::Open { told, .. } = self.stream(name) {
             let before = told.replace(status);
+            if before != Some(status) {
+                self.contradicted = false;
+            }
             if self.closing && before != Some(status) && !mutant!("watch/change-while-closing") {
                 self.check();
             }
@@ -252,7 +277,7 @@ impl Watch {
 
     /// What the streams say together; `None` while they have not said enough.
     fn judge(&self) -> Option<bool> {
-        if self.silent {
+        if self.silent || self.contradicted {
             return Some(true);
         }
         match known(self.service) {
@@ -282,6 +307,9 @@ impl Watch {
             return;
         }
         self.serving = judged;
+        if judged == Some(true) {
+            self.checks.reset();
+        }
         if let Some(serving) = judged {
             self.out.push_back(Output::Health { serving });
             if !serving && !mutant!("watch/not-serving-checks") {
@@ -304,11 +332,17 @@ impl Watch {
         self.out.push_back(Output::Check { ticket, name });
     }
 
-    fn checked(&mut self, now: Timestamp, ticket: Ticket) {
-        if self.check == Some(ticket) {
-            self.check = None;
-            self.schedule(now);
+    fn checked(&mut self, now: Timestamp, ticket: Ticket, status: Option<Status>) {
+        if self.check != Some(ticket) {
+            return;
         }
+        self.check = None;
+        let serves = status == Some(Status::Serving) && self.judge() == Some(false);
+        if serves && !mutant!("watch/a-check-contradicts") {
+            self.contradicted = true;
+            self.settle(now);
+        }
+        self.schedule(now);
     }
 
     fn closing(&mut self, now: Timestamp, closing: bool) {
@@ -317,11 +351,18 @@ impl Watch {
     }
 
     fn schedule(&mut self, now: Timestamp) {
-        let wanted = self.closing && self.check.is_none() && !mutant!("watch/looks-for-resume");
-        if !wanted {
+        // Another Check may reach another server, where there may be one.
+        let elsewhere = self.shared && self.serving == Some(false);
+        let resumes = self.closing && !mutant!("watch/looks-for-resume");
+        if self.check.is_some() || !(resumes || elsewhere) {
             self.next_check = None;
         } else if self.next_check.is_none() {
-            self.next_check = Some(now + RESUME_CHECK);
+            let pause = if elsewhere {
+                self.checks.next(&mut self.rng)
+            } else {
+                RESUME_CHECK
+            };
+            self.next_check = Some(now + pause);
         }
     }
 }
@@ -358,7 +399,7 @@ impl Machine for Watch {
         match input {
             Input::Status { ticket, status } => self.status(now, ticket, status),
             Input::Ended { ticket, how } => self.ended(now, ticket, how),
-            Input::Checked { ticket } => self.checked(now, ticket),
+            Input::Checked { ticket, status } => self.checked(now, ticket, status),
             Input::Closing(closing) => self.closing(now, closing),
         }
     }
@@ -383,7 +424,12 @@ impl Machine for Watch {
             Stream::Pausing { until } => Some((until, "ask again")),
             Stream::Closed | Stream::Open { .. } | Stream::Absent => None,
         };
-        let check = self.next_check.map(|at| (at, "resumed?"));
+        let why = if self.serving == Some(false) && self.shared {
+            "another server?"
+        } else {
+            "resumed?"
+        };
+        let check = self.next_check.map(|at| (at, why));
         earliest(earliest(pause(self.service), pause(self.overall)), check)
     }
 }

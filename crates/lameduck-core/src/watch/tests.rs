@@ -11,6 +11,17 @@ const ONE: Ticket = Ticket::START.next();
 const TWO: Ticket = ONE.next();
 const THREE: Ticket = TWO.next();
 
+/// A Check that tells nothing.
+const fn checked(ticket: Ticket) -> Input {
+    let status = None;
+    Input::Checked { ticket, status }
+}
+
+const fn checked_as(ticket: Ticket, status: Status) -> Input {
+    let status = Some(status);
+    Input::Checked { ticket, status }
+}
+
 fn text(output: Output) -> String {
     match output {
         Output::Watch { ticket, name } => format!("watch {} {name:?}", ticket.number()),
@@ -25,6 +36,53 @@ fn text(output: Output) -> String {
 fn drain(watch: &mut Watch) -> String {
     let outputs: Vec<String> = core::iter::from_fn(|| watch.poll().map(text)).collect();
     outputs.join(", ")
+}
+
+#[test]
+fn r1_a_check_that_says_serving_contradicts_the_watch() {
+    let steps = [
+        In(0, NOT_SERVING),
+        In(1, checked_as(TWO, Status::Serving)),
+        // The Watch says it again, of another server: asked again.
+        In(2, SERVING),
+        In(3, NOT_SERVING),
+        In(4, checked_as(THREE, Status::NotServing)),
+        In(5, SERVING),
+    ];
+    let expected = [
+        "watch 1 Service",
+        "not serving, check 2 Service",
+        "serving",
+        "",
+        "not serving, check 3 Service",
+        "",
+        "serving",
+    ];
+    check(&steps, &expected);
+}
+
+#[test]
+fn r1_behind_a_bare_address_it_is_asked_until_another_server_answers() {
+    let mut watch = Watch::new(Timestamp::ZERO, 1).with_shared_address(true);
+    let mut now = Timestamp::ZERO;
+    drain(&mut watch);
+    watch.handle(now, NOT_SERVING);
+    assert_eq!(drain(&mut watch), "not serving, check 2 Service");
+    let mut ticket = TWO;
+    for _ in 0..4 {
+        watch.handle(now, checked_as(ticket, Status::NotServing));
+        assert_eq!(drain(&mut watch), "");
+        let (at, why) = watch.deadline().expect("another Check");
+        assert_eq!(why, "another server?");
+        now = at;
+        watch.handle_timeout(now);
+        ticket = ticket.next();
+        let check = format!("check {} Service", ticket.number());
+        assert_eq!(drain(&mut watch), check);
+    }
+    watch.handle(now, checked_as(ticket, Status::Serving));
+    assert_eq!(drain(&mut watch), "serving");
+    assert_eq!(watch.deadline(), None);
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +134,7 @@ fn not_serving_asks_once_for_the_marks() {
             In(0, SERVING),
             In(1, NOT_SERVING),
             In(2, NOT_SERVING),
-            In(3, Input::Checked { ticket: TWO }),
+            In(3, checked(TWO)),
             In(4, SERVING),
         ],
         &[
@@ -169,9 +227,9 @@ fn a_closing_peer_is_asked_whether_it_has_resumed() {
         In(0, SERVING),
         In(10, Input::Closing(true)),
         Wait,
-        In(6_000, Input::Checked { ticket: TWO }),
+        In(6_000, checked(TWO)),
         Wait,
-        In(11_500, Input::Checked { ticket: THREE }),
+        In(11_500, checked(THREE)),
         In(11_600, Input::Closing(false)),
     ];
     let expected = [
@@ -192,7 +250,7 @@ fn a_closing_peer_is_asked_whether_it_has_resumed() {
     // A change of mind is looked at without waiting.
     let resumed = [
         In(0, NOT_SERVING),
-        In(1, Input::Checked { ticket: TWO }),
+        In(1, checked(TWO)),
         In(1, Input::Closing(true)),
         In(2, SERVING),
     ];
@@ -209,7 +267,7 @@ fn states() -> Vec<(&'static str, Vec<Step>)> {
         ("not serving, checking", Vec::from([In(0, NOT_SERVING)])),
         (
             "not serving, checked",
-            Vec::from([In(0, NOT_SERVING), In(0, Input::Checked { ticket: TWO })]),
+            Vec::from([In(0, NOT_SERVING), In(0, checked(TWO))]),
         ),
         ("unknown, asking for the whole", Vec::from([unknown])),
         (
@@ -227,7 +285,7 @@ fn states() -> Vec<(&'static str, Vec<Step>)> {
     ])
 }
 
-const INPUTS: [Input; 12] = [
+const INPUTS: [Input; 13] = [
     SERVING,
     NOT_SERVING,
     status(ONE, Status::Unknown),
@@ -237,7 +295,8 @@ const INPUTS: [Input; 12] = [
     ended(ONE, Ended::ByPeer),
     ended(ONE, Ended::Lost),
     ended(TWO, Ended::NotFound),
-    Input::Checked { ticket: TWO },
+    checked(TWO),
+    checked_as(TWO, Status::Serving),
     Input::Closing(true),
     Input::Closing(false),
 ];
@@ -280,7 +339,7 @@ fn inputs() -> impl Strategy<Value = Input> {
     prop_oneof![
         4 => (ticket(), said).prop_map(|(ticket, status)| Input::Status { ticket, status }),
         3 => (ticket(), how).prop_map(|(ticket, how)| Input::Ended { ticket, how }),
-        2 => ticket().prop_map(|ticket| Input::Checked { ticket }),
+        2 => ticket().prop_map(checked),
         2 => any::<bool>().prop_map(Input::Closing),
     ]
 }
@@ -318,7 +377,7 @@ proptest! {
                 Some(input) => {
                     match input {
                         Input::Ended { ticket, .. } => open.retain(|one| *one != ticket),
-                        Input::Checked { ticket } => checks.retain(|one| *one != ticket),
+                        Input::Checked { ticket, .. } => checks.retain(|one| *one != ticket),
                         _ => {}
                     }
                     watch.handle(now, input);

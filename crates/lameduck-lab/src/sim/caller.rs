@@ -232,9 +232,16 @@ impl Caller {
                 let input = watch::Input::Ended { ticket: of, how };
                 self.inbox.push_back(Inner::Watch(endpoint, ticket, input));
             }
-            Frame::Checked { ticket: of, marks } => {
+            Frame::Checked {
+                ticket: of,
+                status,
+                marks,
+            } => {
                 self.marks(net, place, marks);
-                let input = watch::Input::Checked { ticket: of };
+                let input = watch::Input::Checked {
+                    ticket: of,
+                    status: Some(status),
+                };
                 self.inbox.push_back(Inner::Watch(endpoint, ticket, input));
             }
             Frame::GoAway => {
@@ -297,10 +304,10 @@ impl Caller {
             connection: ticket,
         };
         if named.is_some_and(|speaker| speaker != Speaker::Several) {
-            statement::identified(&mut at, life, true);
+            statement::identified(&mut at, ticket, life, true);
         }
         if marks.closing && matches!(worth, Worth::News(_)) {
-            statement::said_closing(&mut at, Incarnation::Life(life));
+            statement::said_closing(&mut at, ticket, Incarnation::Life(life));
         }
         worth != Worth::Nothing
     }

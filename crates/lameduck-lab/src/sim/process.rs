@@ -238,7 +238,15 @@ impl Process {
             }
             Frame::Check { ticket } => {
                 let marks = connection.marks(life, closing);
-                net.frame(conn, false, Frame::Checked { ticket, marks });
+                net.frame(
+                    conn,
+                    false,
+                    Frame::Checked {
+                        ticket,
+                        status,
+                        marks,
+                    },
+                );
             }
             Frame::Request { call, stream, work } => {
                 self.request(net, oracle, conn, (call, stream, work));

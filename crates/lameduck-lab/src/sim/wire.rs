@@ -118,6 +118,7 @@ pub(super) enum Frame {
     },
     Checked {
         ticket: Ticket,
+        status: Status,
         marks: Marks,
     },
     Answer {

@@ -1,9 +1,9 @@
-//! A flag that a signal handler reads.
+//! A flag that one sets and others read, a signal handler among them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Set by ordinary code, read within a signal handler.
+/// Set by ordinary code; may be read within a signal handler.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Switch(Arc<AtomicBool>);
 
@@ -11,6 +11,11 @@ impl Switch {
     /// Turns it on or off. What was done before is seen by a handler that sees this.
     pub(crate) fn set(&self, on: bool) {
         self.0.store(on, Ordering::SeqCst);
+    }
+
+    /// Whether it is on.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
     }
 
     /// What a handler reads.

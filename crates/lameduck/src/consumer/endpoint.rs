@@ -43,6 +43,8 @@ pub(crate) struct Endpoint {
     pub(super) address: Address,
     pub(super) incarnation: ArcSwap<Incarnation>,
     pub(super) cell: Spot,
+    /// Whether it was given as an address alone.
+    shared: bool,
     pub(super) directory: Arc<Shared>,
     /// Those that take calls.
     links: ArcSwap<Vec<Arc<Link>>>,
@@ -66,7 +68,9 @@ impl Endpoint {
     ) -> Arc<Self> {
         let (endpoint, inputs) = Self::without_task(directory, id, address, incarnation);
         let hub = &endpoint.directory.hub;
-        let machine = Machine::new(hub.seed()).with_connections_max(hub.bounds().connections);
+        let machine = Machine::new(hub.seed())
+            .with_connections_max(hub.bounds().connections)
+            .with_shared_address(endpoint.is_shared());
         let clock = hub.clock();
         let mut effects = Effects::new(Arc::clone(&endpoint), endpoint.inbox.downgrade());
         tokio::spawn(async move {
@@ -89,6 +93,7 @@ impl Endpoint {
             address,
             incarnation: ArcSwap::from_pointee(incarnation),
             cell: directory.spots.take(),
+            shared: incarnation == Incarnation::Unknown,
             directory,
             links: ArcSwap::default(),
             reach: Reach::default(),
@@ -108,9 +113,15 @@ impl Endpoint {
         connection: Connection,
     ) -> Arc<Self> {
         let (endpoint, _) = Self::without_task(directory, id, address, Incarnation::Unknown);
-        let link = Link::new(Arc::clone(&endpoint), connection);
+        let link = Link::new(Arc::clone(&endpoint), connection, Ticket::START);
         endpoint.links.store(Arc::new(vec![Arc::new(link)]));
         endpoint
+    }
+
+    /// Whether more than one server may stand behind its address: a registration stands for one process,
+    /// an address for whoever is there.
+    pub(super) const fn is_shared(&self) -> bool {
+        self.shared
     }
 
     /// Tells the endpoint's machine something.
@@ -135,7 +146,7 @@ impl Endpoint {
     /// Whether a stream is free on any connection.
     pub(super) fn has_room(&self) -> bool {
         let links = self.links.load();
-        links.iter().any(|link| link.connection.state().has_room())
+        fit(&links).any(|link| link.connection.state().has_room())
     }
 
     /// Whether any connection takes calls, now or once others are done.
@@ -144,13 +155,13 @@ impl Endpoint {
         links.iter().any(|link| link.connection.state().is_usable())
     }
 
-    /// A stream on the connection with the fewest open.
+    /// A stream on the connection with the fewest open, of those whose peers serve if any does.
     pub(super) fn reserve(&self) -> Option<(Arc<Link>, Slot)> {
         let links = self.links.load();
         let least = match links.as_slice() {
             [] => None,
             [only] => Some(only),
-            several => several.iter().min_by_key(|link| {
+            several => fit(several).min_by_key(|link| {
                 let state = link.connection.state();
                 (!state.has_room(), state.streams)
             }),
@@ -270,6 +281,12 @@ impl Endpoint {
             });
         }
     }
+}
+
+/// The connections whose peers serve; all, where none does.
+fn fit(links: &[Arc<Link>]) -> impl Iterator<Item = &Arc<Link>> {
+    let all = links.iter().all(|link| link.is_avoided());
+    links.iter().filter(move |link| all || !link.is_avoided())
 }
 
 /// A connection that the machine knows.
@@ -432,7 +449,7 @@ impl effects::endpoint::Edge for Effects {
         };
         self.follow(ticket, &connection);
         self.follow_name(ticket, &connection);
-        let link = Arc::new(Link::new(Arc::clone(&self.endpoint), connection));
+        let link = Arc::new(Link::new(Arc::clone(&self.endpoint), connection, ticket));
         self.attached.insert(ticket, Attached { link, watch: None });
         true
     }

@@ -58,17 +58,16 @@ pub(super) async fn watch(link: Arc<Link>, service: String, tell: impl Fn(Status
     }
 }
 
-/// Makes one Check. What matters is on the way: [`Link::place`] reads the marks of its answer.
-pub(super) async fn check(link: Arc<Link>, service: String) {
+/// Makes one Check; `None` where it fails. [`Link::place`] reads the marks of its answer on the way.
+pub(super) async fn check(link: Arc<Link>, service: String) -> Option<Status> {
     let mut client = Grpc::new(OnLink(link));
-    if client.ready().await.is_err() {
-        return;
-    }
+    client.ready().await.ok()?;
     let request = tonic::Request::new(HealthCheckRequest { service });
     let codec = ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default();
     let path = PathAndQuery::from_static(CHECK_PATH);
     // Only a bound: an answer that comes later tells nothing new.
-    let _ = timeout(FIRST_ANSWER_MAX, client.unary(request, path, codec)).await;
+    let answer = timeout(FIRST_ANSWER_MAX, client.unary(request, path, codec)).await;
+    Some(read(answer.ok()?.ok()?.into_inner()))
 }
 
 /// How a Watch ended with `status`.

@@ -8,12 +8,14 @@ use http::request::Parts;
 use http::{HeaderValue, Response};
 use lameduck_core::instance::{Incarnation, Life};
 use lameduck_core::limits::MARK_BYTES_MAX;
+use lameduck_core::machine::Ticket;
 use tokio_util::sync::CancellationToken;
 
 use super::body::AnswerBody;
 use super::connection::{Connection, Failure, Outgoing, Slot};
 use super::endpoint::Endpoint;
 use super::leaving::Leaving;
+use crate::cell::switch::Switch;
 use crate::effects::speaker::{Speaker, Worth};
 use crate::effects::statement;
 use crate::mark::{self, Identity};
@@ -23,6 +25,10 @@ use crate::mark::{self, Identity};
 pub(crate) struct Link {
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) connection: Connection,
+    /// How the endpoint's machine calls it.
+    ticket: Ticket,
+    /// Its peer does not serve, or is closing: calls go elsewhere where there is another.
+    avoided: Switch,
     peer: ArcSwap<Speaker>,
     retired: CancellationToken,
 }
@@ -37,13 +43,25 @@ pub(super) enum Unanswered {
 }
 
 impl Link {
-    pub(super) fn new(endpoint: Arc<Endpoint>, connection: Connection) -> Self {
+    pub(super) fn new(endpoint: Arc<Endpoint>, connection: Connection, ticket: Ticket) -> Self {
         Self {
             endpoint,
             connection,
+            ticket,
+            avoided: Switch::default(),
             peer: ArcSwap::default(),
             retired: CancellationToken::new(),
         }
+    }
+
+    /// Whether calls go elsewhere where there is another connection.
+    pub(super) fn is_avoided(&self) -> bool {
+        self.avoided.is_on()
+    }
+
+    /// Its peer serves, or does not.
+    pub(super) fn is_serving(&self, serving: bool) {
+        self.avoided.set(!serving);
     }
 
     /// It takes no more calls: whoever reads an answer from it is told.
@@ -112,7 +130,11 @@ impl Link {
                 return;
             }
             let right_service = self.serves_ours(identity, value);
-            return statement::identified(&mut &*self.endpoint, identity.life, right_service);
+            let life = identity.life;
+            if !right_service {
+                self.avoided.set(true);
+            }
+            return statement::identified(&mut &*self.endpoint, self.ticket, life, right_service);
         }
     }
 
@@ -136,7 +158,9 @@ impl Link {
             Worth::News(speaker) => {
                 // Whoever swapped before us has read a mark of this connection too, and tells it.
                 self.peer.compare_and_swap(&*before, Arc::new(speaker));
-                statement::said_closing(&mut &*self.endpoint, Incarnation::Life(life));
+                self.avoided.set(true);
+                let incarnation = Incarnation::Life(life);
+                statement::said_closing(&mut &*self.endpoint, self.ticket, incarnation);
             }
         }
     }

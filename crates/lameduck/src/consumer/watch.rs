@@ -27,7 +27,8 @@ pub(super) fn start(link: Arc<Link>, ticket: Ticket) -> WatchHandle {
     let (inbox, inputs) = unbounded_channel();
     let hub = &link.endpoint.directory.hub;
     let clock = hub.clock();
-    let machine = Machine::new(clock.now(), hub.seed());
+    let machine =
+        Machine::new(clock.now(), hub.seed()).with_shared_address(link.endpoint.is_shared());
     let mut effects = Effects {
         link,
         ticket,
@@ -63,6 +64,9 @@ struct Effects {
 
 impl Effects {
     fn perform(&mut self, output: Output) -> ControlFlow<()> {
+        if let Output::Health { serving } = output {
+            self.link.is_serving(serving);
+        }
         effects::watch::perform(self, output);
         self.streams.retain(|_, stream| !stream.is_finished());
         ControlFlow::Continue(())
@@ -112,9 +116,9 @@ impl effects::watch::Edge for Effects {
         };
         let (link, service) = (Arc::clone(&self.link), self.service(name));
         let task = tokio::spawn(async move {
-            health::check(link, service).await;
+            let status = health::check(link, service).await;
             // As above.
-            let _ = inbox.send(Input::Checked { ticket });
+            let _ = inbox.send(Input::Checked { ticket, status });
         });
         self.streams.insert(ticket, AbortOnDropHandle::new(task));
     }

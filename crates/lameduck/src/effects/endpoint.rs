@@ -53,6 +53,13 @@ pub fn perform(edge: &mut impl Edge, output: Output) -> ControlFlow<()> {
             edge.cut(ticket);
         }
         Output::Link { up } => statement::link(&mut edge.hearers(), up),
+        Output::Health { serving, refused } => {
+            statement::health(&mut edge.hearers(), serving, refused);
+        }
+        Output::Named {
+            life,
+            right_service,
+        } => statement::named(&mut edge.hearers(), life, right_service),
         Output::PeerEnded => statement::peer_ended(&mut edge.hearers()),
         Output::Done => return ControlFlow::Break(()),
     }

@@ -31,25 +31,48 @@ pub trait Hearers {
 
 /// One of its connections has a health answer, its first or a change. It takes calls from here on.
 pub fn answered(hearers: &mut impl Hearers, connection: Ticket, serving: bool) {
+    if !serving {
+        // Let in again once the directory has heard what the machine makes of it.
+        let _ = hearers.withhold();
+    }
+    hearers.endpoint(endpoint::Input::Serving {
+        ticket: connection,
+        serving,
+    });
+    hearers.endpoint(endpoint::Input::Answered(connection));
+}
+
+/// Whether it serves, its connections together; `refused` where one has just said that it does not.
+pub fn health(hearers: &mut impl Hearers, serving: bool, refused: bool) {
     let endpoint = hearers.id();
-    let withheld = (!serving).then(|| hearers.withhold());
+    let withheld = refused.then(|| hearers.withhold());
     hearers.directory(Message::Input(Input::Health { endpoint, serving }));
     if let Some(withheld) = withheld {
         hearers.directory(Message::Withheld { endpoint, withheld });
     }
-    hearers.endpoint(endpoint::Input::Answered(connection));
 }
 
-/// An answer from it says that the life that gave it is closing.
-pub fn said_closing(hearers: &mut impl Hearers, incarnation: Incarnation) {
+/// An answer on one of its connections says that the life that gave it is closing.
+pub fn said_closing(hearers: &mut impl Hearers, connection: Ticket, incarnation: Incarnation) {
     let endpoint = hearers.id();
     let withheld = hearers.withhold();
     hearers.closing(incarnation, ClosingSource::Mark);
     hearers.directory(Message::Withheld { endpoint, withheld });
+    hearers.endpoint(endpoint::Input::Closing(connection));
 }
 
 /// A connection's peer says who it is.
-pub fn identified(hearers: &mut impl Hearers, life: Life, right_service: bool) {
+pub fn identified(hearers: &mut impl Hearers, connection: Ticket, life: Life, right_service: bool) {
+    named(hearers, life, right_service);
+    hearers.endpoint(endpoint::Input::Named {
+        ticket: connection,
+        life,
+        right_service,
+    });
+}
+
+/// Who it is, as far as its connections know.
+pub fn named(hearers: &mut impl Hearers, life: Life, right_service: bool) {
     let endpoint = hearers.id();
     hearers.directory(Message::Input(Input::Identified {
         endpoint,

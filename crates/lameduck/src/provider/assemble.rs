@@ -60,7 +60,7 @@ impl Builder {
         let living = Living {
             shared: Arc::clone(&shared),
             events: parts.events.clone(),
-            membership,
+            membership: Some(membership),
         };
         Ok(Provider {
             services: parts.services,

@@ -35,7 +35,7 @@ impl Provider {
     pub async fn run(self) -> Report {
         let handle = self.handle();
         let living = self.living;
-        living.membership.run();
+        living.membership.iter().for_each(Membership::run);
         let mut tasks = JoinSet::new();
         serve(self.server, &self.shared.commands.inputs, &mut tasks);
         let registrations = Registrations::keep(self.planned, &self.events, &mut tasks);
@@ -70,11 +70,13 @@ impl Provider {
 pub(super) struct Living {
     pub(super) shared: Arc<Shared>,
     pub(super) events: Events,
-    pub(super) membership: Membership,
+    pub(super) membership: Option<Membership>,
 }
 
 impl Drop for Living {
     fn drop(&mut self) {
+        // First: a signal that comes once the end can be seen is no longer this provider's.
+        drop(self.membership.take());
         let status = *self.shared.status.borrow();
         if status.phase != Phase::Stopped {
             self.shared.end();

@@ -15,6 +15,7 @@ mod partition;
 mod rolls;
 mod skipped;
 mod streams;
+mod vip;
 mod waiting;
 
 use std::net::SocketAddr;

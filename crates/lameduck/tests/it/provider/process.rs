@@ -158,7 +158,10 @@ async fn dropped() -> i32 {
 /// Built after a signal began a stop: another life, which that signal did not mean.
 async fn later() -> i32 {
     let first = small().build().expect("it builds");
+    let handle = first.handle();
     let running = tokio::spawn(first.run());
+    // A signal that comes before it runs ends a process that never ran any.
+    handle.serving().await;
     println!("\nfirst");
     let report = running.await.expect("no panic");
     assert_eq!(report.exit_code(), 0, "{report}");
