@@ -56,6 +56,8 @@ struct Cell {
     upgraded: AtomicU64,
     tasks: AtomicU64,
     lost: AtomicU64,
+    /// How many tasks were ever admitted.
+    background: AtomicU64,
     idle: Notify,
 }
 
@@ -81,6 +83,7 @@ impl Gate {
                 upgraded: AtomicU64::new(0),
                 tasks: AtomicU64::new(0),
                 lost: AtomicU64::new(0),
+                background: AtomicU64::new(0),
                 idle: Notify::new(),
             }),
         }
@@ -95,11 +98,32 @@ impl Gate {
         Permit::ask(self.clone())
     }
 
-    /// How many were ever admitted, modulo 2^32: unchanged between two looks means quiet. Exact
-    /// while the gate is open; who knocks at a closed gate counts for a moment.
+    /// Asks to be let in with work of the program's own: [`Kind::Task`]. It is in flight, so a stop waits for
+    /// it, but no caller sent it: it does not keep Closing from being quiet.
+    ///
+    /// In Closing it is still let in. A worker that is to begin nothing new then looks at
+    /// [`closing`](crate::provider::Handle::closing). `None` once the gate is closed, in Draining; see
+    /// [`Admitted`] for what a request in flight hands over.
+    #[must_use = "a permit that is dropped at once counts nothing"]
+    pub fn enter_task(&self) -> Option<Permit> {
+        let word = &self.cell.word;
+        // One that joins just as the gate closes is waited for like one that came before.
+        (!word.is_closed() && word.join()).then(|| Permit::task(self.clone()))
+    }
+
+    /// How many were ever admitted, modulo 2^32. Exact while the gate is open; who knocks at a closed gate
+    /// counts for a moment.
     #[must_use]
     pub fn admitted(&self) -> u64 {
         self.cell.word.admitted()
+    }
+
+    /// How many of them callers sent, modulo 2^32: unchanged between two looks means quiet. Tasks do not
+    /// count, neither by [`enter_task`](Self::enter_task) nor handed over.
+    #[must_use]
+    pub fn traffic(&self) -> u64 {
+        let background = self.cell.background.load(Ordering::Relaxed);
+        self.admitted().wrapping_sub(background) & u64::from(u32::MAX)
     }
 
     /// How many hand-overs were refused: see [`Admitted::another`].
@@ -208,11 +232,18 @@ impl Admission {
         Self { gate }
     }
 
-    /// A permit for work of the program's own, which a stop waits for. `None` once the process takes
-    /// nothing new; see [`Admitted`] for what a request in flight hands over.
+    /// A permit for a request of a caller that the program takes in by itself, as from a port of its own. A
+    /// stop waits for it, and Closing lasts while such requests come: for work of the program's own there is
+    /// [`enter_task`](Self::enter_task). `None` once the process takes nothing new.
     #[must_use]
     pub fn enter(&self) -> Option<Permit> {
         self.gate.enter()
+    }
+
+    /// A permit for work of the program's own, such as a job of a worker: see [`Gate::enter_task`].
+    #[must_use = "a permit that is dropped at once counts nothing"]
+    pub fn enter_task(&self) -> Option<Permit> {
+        self.gate.enter_task()
     }
 
     /// How many were ever admitted: see [`Gate::admitted`].
@@ -342,8 +373,9 @@ impl<H: Holder> Permit<H> {
 }
 
 impl Permit {
-    /// One that is counted already.
+    /// One that is counted already. It is no traffic: no caller sent it.
     fn task(holder: Gate) -> Self {
+        holder.cell.background.fetch_add(1, Ordering::Relaxed);
         let mut permit = Self {
             holder,
             kind: Kind::Unary,
@@ -491,6 +523,21 @@ mod tests {
         assert_eq!((gate.lost(), gate.in_flight().total), (0, 0));
         assert!(request.another().is_none());
         assert_eq!((gate.lost(), gate.in_flight().total), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn s6_tasks_are_in_flight_and_no_traffic() {
+        let gate = Gate::new();
+        let request = gate.enter().expect("open");
+        let task = gate.enter_task().expect("open");
+        let handed_over = (request.another(), Admitted::new(gate.clone()).another());
+        assert_eq!(gate.in_flight().tasks, 3);
+        assert_eq!((gate.admitted(), gate.traffic()), (4, 1));
+        gate.close();
+        assert!(gate.enter_task().is_none(), "nothing new, whoever is in");
+        drop((request, task, handed_over));
+        gate.idle().await;
+        assert_eq!((gate.admitted(), gate.traffic()), (4, 1));
     }
 
     #[tokio::test]

@@ -19,6 +19,7 @@ use super::error::BuildError;
 use super::handle::{Bound, Handle, Shared};
 use super::hooks::Hook;
 use super::listener;
+use super::probes;
 use super::registration::{Planned, RegistrationStatus};
 use super::routes;
 use super::run::Living;
@@ -32,10 +33,15 @@ impl Builder {
     pub(super) fn assemble(mut self, parts: Parts) -> Result<Provider, BuildError> {
         let shared = Arc::clone(self.early.shared());
         let shown = (!self.without_health).then_some(&shared.health);
+        if self.has_probes {
+            self.unobserved.extend(probes::PATHS.map(str::to_owned));
+            self.routers.push(probes::routes());
+        }
         let server = Server::builder()
             .gate(shared.gate.clone())
             .life(parts.life)
             .extend(carry(&shared))
+            .unobserved(self.unobserved)
             .services(self.services.clone())
             .listener(parts.listener)
             .events(parts.events.clone())

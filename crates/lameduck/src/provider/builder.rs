@@ -20,6 +20,7 @@ use super::early::Early;
 use super::error::BuildError;
 use super::handle::{Handle, Shared};
 use super::hooks::Hook;
+use super::probes;
 use super::registration::Planned;
 use super::run::Living;
 use crate::env::Environment;
@@ -43,6 +44,8 @@ pub struct Builder {
     pub(super) routers: Vec<Router>,
     pub(super) grpc: Vec<Routes>,
     pub(super) without_health: bool,
+    pub(super) unobserved: Vec<String>,
+    pub(super) has_probes: bool,
     pub(super) without_signals: bool,
     pub(super) environment: Option<Environment>,
     pub(super) times: Times,
@@ -208,6 +211,24 @@ impl Builder {
         self
     }
 
+    /// Requests of this path are nobody's work, such as scrapes of metrics and health checks of balancers.
+    /// They are not in flight, they do not keep Closing from being quiet, and a stop does not wait for them.
+    /// They are served until the listener closes. The path is compared as a whole, of any method; query
+    /// parameters do not matter. May be said several times.
+    pub fn unobserved(mut self, path: &str) -> Self {
+        self.unobserved.push(path.to_owned());
+        self
+    }
+
+    /// Answers HTTP probes on the port: `/livez` with 200 until the process has stopped, `/readyz` with 200
+    /// only while it serves, `/startupz` with 200 once it has served; with 503 else. None of them counts,
+    /// as if they were [`unobserved`](Self::unobserved). Routes of the program with such a path are an error
+    /// of [`build`](Self::build). Default: none.
+    pub fn probes(mut self) -> Self {
+        self.has_probes = true;
+        self
+    }
+
     /// The whole time that a stop may take. Default: [`limits::STOP_BUDGET`]. More than
     /// [`limits::STOP_BUDGET_MAX`] is as much as that.
     pub fn budget(mut self, budget: Duration) -> Self {
@@ -288,6 +309,7 @@ impl Builder {
             return Err(BuildError::NoRuntime);
         }
         self.limits.check()?;
+        probes::check(&self.unobserved)?;
         runtime_has_all()?;
         let services = self.services.iter().map(|name| name.parse());
         let services = services.collect::<Result<Vec<ServiceName>, _>>()?;

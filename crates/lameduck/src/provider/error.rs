@@ -66,6 +66,8 @@ pub enum BuildError {
     },
     /// Routes that are in each other's way, in the words of the router.
     Routes(String),
+    /// A path that no request has.
+    Unobserved(String),
     /// The runtime was built without what this names, "IO" or "time".
     NoDriver(&'static str),
     /// `build` was called outside a tokio runtime.
@@ -132,6 +134,11 @@ impl fmt::Display for BuildError {
                 f,
                 "the routes do not go together: {why}; give each path to one of them, and say \
                  .health(false) where they bring a grpc.health.v1 of their own"
+            ),
+            Self::Unobserved(path) => write!(
+                f,
+                "no request has the path {path:?}: say .unobserved(\"/healthz\"), with a slash first and \
+                 without a query"
             ),
             Self::NoDriver(what) => write!(
                 f,

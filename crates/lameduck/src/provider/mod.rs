@@ -24,6 +24,7 @@ mod extract;
 mod handle;
 mod hooks;
 mod listener;
+mod probes;
 mod registration;
 mod report;
 mod routes;

@@ -197,7 +197,7 @@ impl leaving::Edge for Edge {
 
     fn count(&self) -> Count {
         Count {
-            admitted: self.shared.gate.admitted(),
+            admitted: self.shared.gate.traffic(),
             in_flight: self.shared.gate.in_flight().total,
             owing: self.shared.control().connections().owing as u64,
         }

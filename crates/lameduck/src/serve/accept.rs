@@ -67,6 +67,7 @@ pub struct ServerBuilder {
     limits: Limits,
     shows: ShowLife,
     extend: Option<Extend>,
+    unobserved: Vec<String>,
 }
 
 impl ServerBuilder {
@@ -126,6 +127,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Requests of these paths are nobody's work: they get no permit.
+    #[must_use]
+    pub(crate) fn unobserved(mut self, paths: Vec<String>) -> Self {
+        self.unobserved = paths;
+        self
+    }
+
     /// Who hears of accepting that does not go on. The log alone if nobody is given.
     #[must_use]
     pub(crate) fn events(mut self, events: Events) -> Self {
@@ -162,7 +170,8 @@ impl ServerBuilder {
                     self.limits,
                 )
                 .showing(self.shows)
-                .extending(self.extend),
+                .extending(self.extend)
+                .unobserving(self.unobserved),
             ),
             events: self.events,
         })

@@ -63,7 +63,9 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         if peer.shared.shows == ShowLife::Asked && mark::asks_life(request.headers()) {
             peer.wire.set(Flag::AskedLife);
         }
-        let entered = if is_health(&request) {
+        let path = request.uri().path();
+        let unobserved = || peer.shared.unobserved.iter().any(|one| one == path);
+        let entered = if is_health(path) || unobserved() {
             Some(peer.enter_uncounted())
         } else {
             peer.enter()
@@ -196,8 +198,8 @@ fn prepare(peer: &Arc<Peer>, request: Request<Incoming>) -> Request<Body> {
 }
 
 /// Whether it asks for `grpc.health.v1`: whoever serves that on this port, it is no work.
-fn is_health(request: &Request<Incoming>) -> bool {
-    let method = request.uri().path().strip_prefix('/');
+fn is_health(path: &str) -> bool {
+    let method = path.strip_prefix('/');
     let method = method.and_then(|path| path.strip_prefix(SERVICE));
     method.is_some_and(|rest| rest.starts_with('/'))
 }

@@ -89,6 +89,8 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     pub(super) shows: ShowLife,
     pub(super) extend: Option<Extend>,
+    /// Paths whose requests are nobody's work.
+    pub(super) unobserved: Vec<String>,
     pub(super) tally: Tally,
     pub(super) orders: watch::Sender<Orders>,
     pub(super) listening: watch::Sender<Listening>,
@@ -150,6 +152,7 @@ impl Shared {
             limits,
             shows: ShowLife::default(),
             extend: None,
+            unobserved: Vec::new(),
             tally: Tally::default(),
             orders: watch::Sender::default(),
             listening: watch::Sender::new(Listening::Open),
@@ -170,6 +173,12 @@ impl Shared {
     /// The same for a server whose requests carry more.
     pub(super) fn extending(mut self, extend: Option<Extend>) -> Self {
         self.extend = extend;
+        self
+    }
+
+    /// The same for a server that does not count requests of these paths.
+    pub(super) fn unobserving(mut self, paths: Vec<String>) -> Self {
+        self.unobserved = paths;
         self
     }
 

@@ -7,6 +7,7 @@ mod handles;
 mod leaving;
 mod listening;
 mod process;
+mod quiet;
 mod routes;
 mod signals;
 mod watchers;
