@@ -239,3 +239,21 @@ async fn d03_a_status_in_a_head_of_http1_is_cut_and_the_connection_kept() {
     within(socket.read_exact(&mut body)).await.expect("a body");
     assert_eq!(&body, b"whole");
 }
+
+#[tokio::test]
+async fn d03_a_request_with_more_metadata_than_is_taken_is_refused_alone() {
+    let server = server();
+    // Beyond, h2 takes a header block of more than six frames for an attack.
+    for size in [66_000, 80_000, 95_000] {
+        let mut caller = Caller::dial(&server, None).await;
+        let beside = caller.begin("/innocent", "application/grpc");
+        let value = HeaderValue::try_from("m".repeat(size)).expect("ASCII");
+        let request = Request::post("http://test/head/1").header("mine", value);
+        let request = request.body(()).expect("well formed");
+        let (answer, _) = caller.0.send_request(request, true).expect("it is open");
+        let refused = within(answer).await.expect("an answer");
+        assert_eq!(refused.status(), 431, "{size}");
+        GO_ON.add_permits(1);
+        read(beside).await.expect("it has done nothing");
+    }
+}
