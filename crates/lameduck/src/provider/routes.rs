@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::Body;
+use axum::response::IntoResponse;
 use futures_util::future::Either;
 use http::header::{
     ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE, HeaderMap,
@@ -57,10 +58,61 @@ fn side_by_side(web: Option<Router>, grpc: Option<Routes>, health: Option<&Healt
             let path = format!("/{SERVICE}/{{*method}}");
             web.route_service(&path, health.service())
         }
-        (Some(only), None, None) | (None, Some(only), _) => only,
-        (None, None, Some(health)) => Routes::new(health.service()).prepare().into_axum_router(),
+        (Some(web), None, None) => web,
+        (None, Some(grpc), _) => grpc_alone(grpc),
+        (None, None, Some(health)) => {
+            grpc_alone(Routes::new(health.service()).prepare().into_axum_router())
+        }
         (None, None, None) => Router::new(),
     }
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let content = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
+    content.is_some_and(|content| content.starts_with(b"application/grpc"))
+}
+
+/// A port that speaks gRPC only. tonic answers 200 to whatever it does not know, with the error in a gRPC
+/// status, so an HTTP probe would be well for ever.
+fn grpc_alone(grpc: Router) -> Router {
+    Router::new().fallback_service(GrpcAlone { grpc })
+}
+
+#[derive(Clone)]
+struct GrpcAlone {
+    grpc: Router,
+}
+
+impl Service<Request<Body>> for GrpcAlone {
+    type Response = axum::response::Response;
+    type Error = Infallible;
+    type Future = Either<Routed, Pin<Box<dyn Future<Output = Answered> + Send>>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        // Calls of gRPC are POST; some clients leave the content type out.
+        let is_call = request.method() == Method::POST || is_grpc(request.headers());
+        let answer = self.grpc.call(request);
+        if is_call {
+            return Either::Left(answer);
+        }
+        // The program may have given HTTP routes among its gRPC ones: their answers stay.
+        Either::Right(Box::pin(async {
+            let answer = answer.await?;
+            let answers_grpc = is_grpc(answer.headers());
+            Ok(if answers_grpc { no_grpc() } else { answer })
+        }))
+    }
+}
+
+/// The answer to what is no gRPC, where nothing else is served.
+fn no_grpc() -> axum::response::Response {
+    const HINT: &str =
+        "this port speaks gRPC only: probe it by grpc.health.v1 (Kubernetes: the grpc probe)\n";
+    (StatusCode::UNSUPPORTED_MEDIA_TYPE, HINT).into_response()
 }
 
 #[derive(Clone)]
@@ -82,11 +134,7 @@ impl Service<Request<Body>> for ByContent {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let content = request
-            .headers()
-            .get(CONTENT_TYPE)
-            .map(|value| value.as_bytes());
-        if content.is_some_and(|content| content.starts_with(b"application/grpc")) {
+        if is_grpc(request.headers()) {
             Either::Left(self.grpc.call(request))
         } else if is_preflight(&request) {
             Either::Right(Box::pin(preflight(self.clone(), request)))

@@ -11,8 +11,11 @@ use lameduck::core::event::Phase;
 use lameduck::provider::{BuildError, ClosingEnd, DrainReport, Handle};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+use tonic::service::Routes;
 
 use super::leaving::start;
+use super::routes::Polite;
+use crate::greeter::greeter_server::GreeterServer;
 use crate::serve::start::{head, rest, say, within};
 
 /// A fifth of the quiet window.
@@ -195,4 +198,40 @@ async fn s6_a_worker_that_takes_permits_keeps_nothing_from_being_quiet() {
     assert_eq!(report.closing_end, ClosingEnd::Quiet, "{report}");
     assert_eq!((report.exit_code(), report.abandoned), (0, 0), "{report}");
     assert!(within(worker).await.expect("no panic") > 0);
+}
+
+#[tokio::test]
+async fn d25_a_port_of_grpc_alone_is_well_to_no_http_probe() {
+    let mut mixed = Routes::new(GreeterServer::new(Polite));
+    let all = mixed.axum_router_mut();
+    *all = std::mem::take(all).route("/mine", get(async || "well"));
+    let greeter = || Routes::new(GreeterServer::new(Polite));
+    for builder in [
+        Provider::builder("orders"),
+        Provider::builder("orders").grpc(greeter()),
+        Provider::builder("orders").grpc(greeter()).health(false),
+        Provider::builder("orders").grpc(mixed.clone()),
+    ] {
+        let (handle, _running) = start(builder).await;
+        for _ in 0..2 {
+            for path in [
+                "/",
+                "/healthz",
+                "/greeter.Greeter/Hello",
+                "/grpc.health.v1.Health/Check",
+            ] {
+                let answer = status(&handle, "GET", path).await;
+                assert_eq!(answer.as_deref(), Some("415"), "{path}");
+            }
+            let answer = status(&handle, "HEAD", "/healthz").await;
+            assert_eq!(answer.as_deref(), Some("415"));
+            // In Closing too.
+            assert!(handle.hold().await);
+        }
+    }
+    let (handle, _running) = start(Provider::builder("orders").grpc(mixed)).await;
+    assert_eq!(
+        status(&handle, "GET", "/mine").await.as_deref(),
+        Some("200")
+    );
 }
