@@ -40,6 +40,8 @@ pub struct Drain {
     want_gone: bool,
     cut: bool,
     connections_gone: bool,
+    /// Whether the program's own conditions hold.
+    ready: bool,
     report: Report,
     out: VecDeque<Output>,
 }
@@ -119,6 +121,7 @@ impl Drain {
             want_gone: false,
             cut: false,
             connections_gone: false,
+            ready: true,
             report,
             out: VecDeque::new(),
         }
@@ -148,8 +151,18 @@ impl Drain {
         if self.state == State::Starting {
             self.state = State::Serving;
             self.put(Output::Enter(Phase::Serving));
-            self.put(Output::Ready);
-            self.want_present();
+            self.be_present();
+        }
+    }
+
+    fn set_ready(&mut self, ready: bool) {
+        let serves = self.state == State::Serving;
+        if !serves && mutant!("drain/readiness-is-remembered") {
+            return;
+        }
+        let changed = core::mem::replace(&mut self.ready, ready) != ready;
+        if changed && (serves || mutant!("drain/ready-only-while-it-serves")) {
+            self.be_present();
         }
     }
 
@@ -219,8 +232,7 @@ impl Drain {
             self.state = State::Serving;
             self.put(Output::Enter(Phase::Serving));
             self.put(Output::Unmark(self.report.life));
-            self.put(Output::Ready);
-            self.want_present();
+            self.be_present();
         }
     }
 
@@ -405,10 +417,17 @@ impl Drain {
 
     // --- small things ---
 
-    fn want_present(&mut self) {
+    /// Serves, to be called where it is ready.
+    fn be_present(&mut self) {
+        self.put(if self.ready {
+            Output::Ready
+        } else {
+            Output::Unready
+        });
         self.want = self.next_ticket();
         let life = self.report.life;
-        self.put(Output::Want(Want::Present { life, ready: true }, self.want));
+        let ready = self.ready || mutant!("drain/readiness-is-published");
+        self.put(Output::Want(Want::Present { life, ready }, self.want));
     }
 
     fn want_gone(&mut self) {
@@ -473,6 +492,7 @@ impl Machine for Drain {
             Input::Begin(command, reason) => self.begin(now, command, reason),
             Input::Hold(command) => self.hold(now, command),
             Input::Resume(command) => self.resume(command),
+            Input::Ready(ready) => self.set_ready(ready),
             Input::Abort => self.abort(now),
             Input::Sampled {
                 admitted,

@@ -111,6 +111,8 @@ impl World {
             "ctrl-c" => self.input(Input::Begin(Command(1), Reason::Terminal)),
             "hold" => self.input(Input::Hold(Command(2))),
             "resume" => self.input(Input::Resume(Command(3))),
+            "ready" => self.input(Input::Ready(true)),
+            "unready" => self.input(Input::Ready(false)),
             "abort" => self.input(Input::Abort),
             "admit" => {
                 self.admitted += 1;
@@ -181,6 +183,36 @@ fn the_whole_order_with_nobody_there() {
             "600: hook 0",
             "600: [stopped], done 0: stopped (sigterm) in 600 ms: closing 500 ms, in flight at the \
              start 0, abandoned 0",
+        ],
+    );
+}
+
+#[test]
+fn s9_readiness_is_that_of_the_program_and_of_serving() {
+    check(
+        "unready; unready; start; unready; ready; ready; unready",
+        &[
+            "0: [serving], unready, want present 0 false",
+            "0: ready, want present 0 true",
+            "0: unready, want present 0 false",
+        ],
+    );
+    check(
+        "start; hold; unready; ready; unready; resume; ready",
+        &[
+            SERVING,
+            "0: answer 2 true, [closing], unready, want closing, announce",
+            "0: answer 3 true, [serving], unmark 1, unready, want present 1 false",
+            "0: ready, want present 1 true",
+        ],
+    );
+    // Whatever is said in a stop, nothing is published any more.
+    check(
+        "start; unready; term; ready; until 20; unready; ready",
+        &[
+            SERVING,
+            "0: unready, want present 0 false",
+            "0: answer 1 true, stopping, [closing], unready, want closing, announce",
         ],
     );
 }
@@ -534,7 +566,7 @@ fn a_server_that_ends_by_itself_is_an_error() {
 
 // --- the whole table ----------------------------------------------------------------------------
 
-const STATES: [(&str, &str); 11] = [
+const STATES: [(&str, &str); 13] = [
     ("starting", ""),
     ("serving", "start"),
     ("held", "start; hold; until 100"),
@@ -542,6 +574,8 @@ const STATES: [(&str, &str); 11] = [
     ("listener", "start; term; until 500"),
     ("final GOAWAYs", "start; term; until 500; listener"),
     ("in flight", "start; term; until 500; listener; told"),
+    ("not ready", "unready; start"),
+    ("held, not ready", "start; unready; hold"),
     ("leaving", "start; term; until 500; listener; told; idle"),
     (
         "cut",
@@ -557,12 +591,14 @@ const STATES: [(&str, &str); 11] = [
     ),
 ];
 
-const INPUTS: [&str; 17] = [
+const INPUTS: [&str; 19] = [
     "start",
     "term",
     "ctrl-c",
     "hold",
     "resume",
+    "ready",
+    "unready",
     "abort",
     "admit; until 125",
     "registry",

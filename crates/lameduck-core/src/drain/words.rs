@@ -68,6 +68,9 @@ pub enum Input {
     Hold(Command),
     /// Serve again, as a new life. Answered: only a held drain can be taken back.
     Resume(Command),
+    /// Whether the program's own conditions hold. Ready at first. Counts while it serves: a process that
+    /// leaves is not ready whatever is said, and what is said then counts after a Resume.
+    Ready(bool),
     /// End now; what is in flight is cut.
     Abort,
     /// The gate's counters, as [`Output::Sample`] asked for them.
@@ -108,9 +111,9 @@ pub enum Output {
     /// Registrations are to be like this; the completion is [`Input::Deregistered`] where the want
     /// is closing or gone.
     Want(Want, Ticket),
-    /// Readiness true: health as its owners set it.
+    /// Readiness true, also where it was before: health as its owners set it.
     Ready,
-    /// Readiness false, NOT_SERVING to every Watch.
+    /// Readiness false, also where it was before: NOT_SERVING to every Watch.
     Unready,
     /// Mark every answer as coming from a closing life.
     Announce,

@@ -198,7 +198,7 @@ impl Held {
             _ if self.damaged => put,
             // What was refused of our records is said: callers that read them see an old state.
             Some(Published::Serving(old)) if old.records != self.records => put,
-            Some(Published::Serving(old)) if old.ready != ready && self.records => {
+            Some(Published::Serving(old)) if old.ready != ready && self.shows_readiness() => {
                 let rested = mutant!("session/changes-are-paced") || self.change_due() <= now;
                 if rested { put } else { None }
             }
@@ -206,6 +206,11 @@ impl Held {
             Some(Published::Serving(_)) => None,
             _ => put,
         }
+    }
+
+    /// Where our own records are denied too: the foreign keys go while it is not ready.
+    fn shows_readiness(&self) -> bool {
+        self.records || !mutant!("session/foreign-keys-show-readiness")
     }
 
     fn change_due(&self) -> Timestamp {
@@ -235,16 +240,18 @@ impl Held {
             },
             Job::Check => {
                 self.check_due = false;
+                let unready = matches!(self.published, Some(Published::Serving(old)) if !old.ready);
                 Output::Check {
                     ticket,
                     lease,
+                    ready: !unready,
                     records: self.records,
                 }
             }
         }
     }
 
-    /// Whether callers of every kind find this instance now, as far as is known.
+    /// Whether callers of every kind find this instance now (where it is ready), as far as is known.
     pub(super) fn is_listed(&self, now: Timestamp) -> bool {
         let serving = matches!(self.published, Some(Published::Serving(_)));
         serving && !self.damaged && now < self.expires
@@ -263,7 +270,7 @@ impl Held {
         let work = match (self.work, want, self.published) {
             (Work::Resting { until }, _, _) => Some((until, "write again")),
             (Work::Free, Some(Want::Present { ready, .. }), Some(Published::Serving(old)))
-                if ready != old.ready && self.records =>
+                if ready != old.ready && self.shows_readiness() =>
             {
                 Some((self.change_due(), "write the change"))
             }

@@ -103,6 +103,8 @@ pub enum Output {
         ticket: Ticket,
         /// Under which lease.
         lease: LeaseId,
+        /// Whether the foreign keys are to be there, which are absent while the instance is not ready.
+        ready: bool,
         /// Whether our own records are to be there too.
         records: bool,
     },

@@ -150,8 +150,14 @@ impl World {
             Output::Renew { ticket, lease } => {
                 format!("renew #{} lease {}", ticket.number(), lease.0)
             }
-            Output::Check { ticket, lease, .. } => {
-                format!("check #{} lease {}", ticket.number(), lease.0)
+            Output::Check {
+                ticket,
+                lease,
+                ready,
+                ..
+            } => {
+                let unready = if *ready { "" } else { " unready" };
+                format!("check #{} lease {}{unready}", ticket.number(), lease.0)
             }
             Output::Revoke { ticket, lease } => {
                 format!("revoke #{} lease {}", ticket.number(), lease.0)
@@ -363,6 +369,22 @@ fn a_refused_change_of_our_records_is_told() {
 }
 
 #[test]
+fn s9_readiness_is_shown_where_our_records_are_denied_too() {
+    check(
+        "present 0 ready\ngranted #1 7 9\nfailed #w refused\ndone #w\npresent 0 unready\nat 2000\n\
+         done #w\nat 3000\nrenewed #r 9",
+        "@0 grant #1
+         @0 put #2 lease 7 epoch 0
+         @0 put #3 lease 7 epoch 0 foreign-only
+         @0 status present 0, listed, denied
+         @1000 put #4 lease 7 epoch 0 unready foreign-only
+         @2000 status present 0 unready, listed, denied
+         @3000 renew #5 lease 7
+         @3000 check #6 lease 7 unready",
+    );
+}
+
+#[test]
 fn resume_while_closing_is_being_written_takes_a_new_lease() {
     check(
         &format!("{PRESENT} closing\npresent 1 ready\ndone #3\ngranted #4 8 9\ndone #5"),
@@ -431,8 +453,7 @@ fn a_lease_lost_while_leaving_is_not_replaced() {
 #[test]
 fn metadata_denied_leaves_the_foreign_key_alone_and_closes_by_revoking() {
     check(
-        "present 0 ready\ngranted #1 7 9\nfailed #2 refused\ndone #3\npresent 0 unready\n
-         at 2000\nclosing\ndone #4",
+        "present 0 ready\ngranted #1 7 9\nfailed #2 refused\ndone #3\nat 2000\nclosing\ndone #4",
         "@0 grant #1
          @0 put #2 lease 7 epoch 0
          @0 put #3 lease 7 epoch 0 foreign-only

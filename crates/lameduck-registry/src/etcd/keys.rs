@@ -36,7 +36,8 @@ enum Aim {
 }
 
 impl Keys {
-    /// Writes the keys of `life`, or puts them right.
+    /// Writes the keys of `life`, or puts them right. A foreign key has no word for *not ready*: it is absent
+    /// then.
     pub(super) async fn put(&self, life: Life, ready: bool, records: bool) -> Result<(), Error> {
         let instance = self.instance(life, Aim::Serving { ready })?;
         let address = instance.address.to_string();
@@ -46,14 +47,16 @@ impl Keys {
             None
         };
         for services in self.chunks() {
-            let puts: Vec<_> = self.puts(services, &address, record.as_deref()).collect();
+            let address = ready.then_some(address.as_str());
+            let puts: Vec<_> = self.puts(services, address, record.as_deref()).collect();
+            let deletes = self.shadow_deletes(if ready { &[] } else { services });
             let absent = puts.iter().map(|put| created_never(&put.key)).collect();
-            let success = puts.iter().cloned().map(Request::RequestPut);
+            let writes = puts.iter().cloned().map(Request::RequestPut);
+            let writes: Vec<Request> = writes.chain(deletes).collect();
             let reads = puts.iter().map(|put| Request::RequestRange(read(&put.key)));
-            let answer = self.transact(absent, success.collect(), reads.collect());
+            let answer = self.transact(absent, writes.clone(), reads.collect());
             let answer = answer.await?;
             if !answer.succeeded {
-                let writes = puts.iter().cloned().map(Request::RequestPut).collect();
                 self.rewrite(&puts, &found(answer), writes).await?;
             }
         }
@@ -69,9 +72,7 @@ impl Keys {
                 .iter()
                 .map(|service| self.record_put(service, &record))
                 .collect();
-            let deletes = services.iter().map(|service| {
-                Request::RequestDeleteRange(delete(&gozero::key(service, self.lease.0)))
-            });
+            let deletes = self.shadow_deletes(services);
             let writes = puts.iter().cloned().map(Request::RequestPut);
             let writes: Vec<Request> = writes.chain(deletes).collect();
             let own = puts.iter().map(|put| hangs_on(&put.key, self.lease));
@@ -85,14 +86,21 @@ impl Keys {
         Ok(())
     }
 
-    /// Whether all keys are there, under this lease.
-    pub(super) async fn check(&self, records: bool) -> Result<bool, Error> {
+    /// Whether all keys are there, under this lease, and those that are to be absent are.
+    pub(super) async fn check(&self, ready: bool, records: bool) -> Result<bool, Error> {
         for services in self.chunks() {
-            let shadows = services.iter().map(|s| gozero::key(s, self.lease.0));
-            let ours = services.iter().map(|s| lameduck::key(s, self.lease.0));
-            let keys = shadows.chain(ours.filter(|_| records));
-            let own = keys.map(|key| hangs_on(&Bytes::from(key), self.lease));
-            let answer = self.transact(own.collect(), Vec::new(), Vec::new());
+            let shadows = services.iter().map(|service| {
+                let key = Bytes::from(gozero::key(service, self.lease.0));
+                if ready {
+                    hangs_on(&key, self.lease)
+                } else {
+                    created_never(&key)
+                }
+            });
+            let ours = services.iter().filter(|_| records);
+            let ours = ours.map(|service| lameduck::key(service, self.lease.0));
+            let ours = ours.map(|key| hangs_on(&Bytes::from(key), self.lease));
+            let answer = self.transact(shadows.chain(ours).collect(), Vec::new(), Vec::new());
             if !answer.await?.succeeded {
                 return Ok(false);
             }
@@ -167,17 +175,25 @@ impl Keys {
     fn puts(
         &self,
         services: &[ServiceName],
-        address: &str,
+        address: Option<&str>,
         record: Option<&[u8]>,
     ) -> impl Iterator<Item = PutRequest> {
-        let shadow = |service| {
+        let shadow = move |service| {
             let key = gozero::key(service, self.lease.0);
-            self.put_request(key, address.as_bytes())
+            address.map(|address| self.put_request(key, address.as_bytes()))
         };
         services.iter().flat_map(move |service| {
             let record = record.map(|record| self.record_put(service, record));
-            [Some(shadow(service)), record].into_iter().flatten()
+            [shadow(service), record].into_iter().flatten()
         })
+    }
+
+    fn shadow_deletes(&self, services: &[ServiceName]) -> Vec<Request> {
+        let keys = services
+            .iter()
+            .map(|service| gozero::key(service, self.lease.0));
+        keys.map(|key| Request::RequestDeleteRange(delete(&key)))
+            .collect()
     }
 
     fn record_put(&self, service: &ServiceName, record: &[u8]) -> PutRequest {
@@ -331,11 +347,9 @@ mod tests {
             ["serving", "serving", "address", "address"]
         );
         keys.put(life(0), false, true).await.expect("put again");
-        assert_eq!(
-            shown(&keys).await,
-            ["unready", "unready", "address", "address"]
-        );
-        assert_eq!(keys.check(true).await, Ok(true));
+        assert_eq!(shown(&keys).await, ["unready", "unready"]);
+        assert_eq!(keys.check(false, true).await, Ok(true));
+        assert_eq!(keys.check(true, true).await, Ok(false));
         keys.put_closing(life(0)).await.expect("closing");
         assert_eq!(shown(&keys).await, ["closing", "closing"]);
         assert_eq!(
@@ -344,15 +358,37 @@ mod tests {
         );
         assert_eq!(shown(&keys).await, ["closing", "closing"]);
         keys.put_closing(life(0)).await.expect("once more");
-        assert_eq!(keys.check(true).await, Ok(false));
+        assert_eq!(keys.check(true, true).await, Ok(false));
+    }
+
+    #[tokio::test]
+    async fn s9_the_foreign_key_is_there_while_it_is_ready() {
+        for records in [true, false] {
+            let keys = keys(&["a"]).await;
+            let record = |what: &'static str| records.then_some(what);
+            let shows =
+                |expected: [Option<&'static str>; 2]| expected.into_iter().flatten().collect();
+            for _ in 0..2 {
+                keys.put(life(0), false, records).await.expect("put");
+                let expected: Vec<&str> = shows([record("unready"), None]);
+                assert_eq!(shown(&keys).await, expected);
+                assert_eq!(keys.check(false, records).await, Ok(true));
+                assert_eq!(keys.check(true, records).await, Ok(false));
+                keys.put(life(0), true, records).await.expect("put again");
+                let expected: Vec<&str> = shows([record("serving"), Some("address")]);
+                assert_eq!(shown(&keys).await, expected);
+                assert_eq!(keys.check(true, records).await, Ok(true));
+                assert_eq!(keys.check(false, records).await, Ok(false));
+            }
+        }
     }
 
     #[tokio::test]
     async fn closing_is_written_where_the_record_was_deleted() {
         let keys = keys(&["a"]).await;
         keys.put(life(0), true, false).await.expect("put");
-        assert_eq!(keys.check(true).await, Ok(false));
-        assert_eq!(keys.check(false).await, Ok(true));
+        assert_eq!(keys.check(true, true).await, Ok(false));
+        assert_eq!(keys.check(true, false).await, Ok(true));
         keys.put_closing(life(0)).await.expect("closing");
         assert_eq!(shown(&keys).await, ["closing"]);
     }

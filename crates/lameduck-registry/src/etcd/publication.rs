@@ -62,11 +62,12 @@ impl Effects<Output> for Runner {
             Output::Check {
                 ticket,
                 lease,
+                ready,
                 records,
             } => {
                 let keys = self.keys(lease);
                 self.run(ticket, async move {
-                    let intact = keys.check(records).await?;
+                    let intact = keys.check(ready, records).await?;
                     Ok(Input::Checked { ticket, intact })
                 });
             }

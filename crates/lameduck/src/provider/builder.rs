@@ -221,11 +221,17 @@ impl Builder {
     }
 
     /// Answers HTTP probes on the port: `/livez` with 200 until the process has stopped, `/readyz` with 200
-    /// only while it serves, `/startupz` with 200 once it has served; with 503 else. None of them counts,
+    /// only while it is [ready](Handle::ready), `/startupz` with 200 once it has served; with 503 else. None of them counts,
     /// as if they were [`unobserved`](Self::unobserved). Routes of the program with such a path are an error
     /// of [`build`](Self::build). Default: none.
     pub fn probes(mut self) -> Self {
         self.has_probes = true;
+        self
+    }
+
+    /// Sets a condition of readiness, as [`Handle::ready`] does: with `false`, the process begins not ready.
+    pub fn ready(self, condition: &str, holds: bool) -> Self {
+        self.handle().ready(condition, holds);
         self
     }
 

@@ -8,6 +8,7 @@ use lameduck_core::instance::{BootId, Life};
 use tokio::sync::{mpsc, watch};
 
 use super::handle::{Commands, Handle, Shared, Status};
+use super::readiness::Readiness;
 use crate::cell::gate::Gate;
 use crate::health::Health;
 
@@ -35,6 +36,7 @@ impl Default for Early {
                 status: watch::Sender::new(status),
                 gate: Gate::new(),
                 health: Health::new(),
+                readiness: Readiness::default(),
                 bound: OnceLock::new(),
             }),
             inputs: Some(inputs),

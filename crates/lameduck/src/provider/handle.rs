@@ -14,6 +14,7 @@ use lameduck_core::instance::Life;
 use lameduck_core::limits::COMMANDS_MAX;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::readiness::Readiness;
 use super::registration::RegistrationStatus;
 use crate::cell::gate::{Admission, Gate};
 use crate::health::Health;
@@ -44,6 +45,7 @@ pub(super) struct Shared {
     pub(super) status: watch::Sender<Status>,
     pub(super) gate: Gate,
     pub(super) health: Health,
+    pub(super) readiness: Readiness,
     /// Empty before `build`.
     pub(super) bound: OnceLock<Bound>,
 }
@@ -203,6 +205,34 @@ impl Handle {
     pub fn abort(&self) {
         // Where nobody listens, it has stopped already.
         let _ = self.shared.commands.inputs.send(Input::Abort);
+    }
+
+    /// Says whether a condition of readiness holds, such as that the database answers. The process is
+    /// ready while it serves and every condition that was named holds; one that was never named does.
+    ///
+    /// Where it is not ready, gRPC health answers NOT_SERVING to every name, its record in a registry says
+    /// so, and go-zero's key is absent. Callers give it no new call, and keep its entry and connections;
+    /// what arrives is served. Nothing is cut and nothing stops: liveness is another matter. A process that
+    /// leaves is not ready whatever is said; what is said meanwhile counts after [`resume`](Self::resume).
+    pub fn ready(&self, condition: &str, holds: bool) {
+        let Shared {
+            readiness,
+            commands,
+            ..
+        } = &*self.shared;
+        readiness.set(condition, holds, commands);
+    }
+
+    /// Whether it serves and every condition of readiness holds.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.phase() == Phase::Serving && self.unmet().is_empty()
+    }
+
+    /// The conditions of readiness that do not hold, in the order of their names.
+    #[must_use]
+    pub fn unmet(&self) -> Vec<String> {
+        self.shared.readiness.unmet()
     }
 
     /// The gate: what is in flight, and permits for background work that a stop should wait for. It is closed

@@ -25,6 +25,7 @@ mod handle;
 mod hooks;
 mod listener;
 mod probes;
+mod readiness;
 mod registration;
 mod report;
 mod routes;

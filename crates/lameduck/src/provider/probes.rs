@@ -40,16 +40,11 @@ async fn live(handle: Handle) -> (StatusCode, &'static str) {
 }
 
 async fn ready(handle: Handle) -> (StatusCode, &'static str) {
-    said(is_ready(&handle))
+    said(handle.is_ready())
 }
 
 async fn startup(handle: Handle) -> (StatusCode, &'static str) {
     said(handle.phase() != Phase::Starting)
-}
-
-/// Whether this provider takes traffic.
-fn is_ready(handle: &Handle) -> bool {
-    handle.phase() == Phase::Serving
 }
 
 fn said(well: bool) -> (StatusCode, &'static str) {

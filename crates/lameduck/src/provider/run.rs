@@ -52,6 +52,7 @@ impl Provider {
             services: self.services.clone(),
             address: handle.local_addr().into(),
         });
+        self.shared.readiness.run(&self.shared.commands);
         let _ = self.shared.commands.inputs.send(Input::Started);
         let budget = self.plan.budget;
         let machine = Drain::new(self.plan, self.shared.status.borrow().life);

@@ -160,6 +160,13 @@ mod guide_limits {
     }
 }
 
+fn guide_readiness(builder: lameduck::provider::Builder) {
+    let builder = builder.ready("db", false); // begins not ready
+    let handle = builder.handle();
+    // later, wherever it is known:
+    handle.ready("db", true);
+}
+
 fn dense(text: &str) -> String {
     text.chars().filter(|c| !c.is_whitespace()).collect()
 }
@@ -172,7 +179,7 @@ fn what_the_texts_show_compiles() {
         (
             "docs/guide.md",
             include_str!("../../../../docs/guide.md"),
-            6,
+            7,
         ),
     ];
     for (name, text, count) in texts {

@@ -8,6 +8,7 @@ mod leaving;
 mod listening;
 mod process;
 mod quiet;
+mod readiness;
 mod routes;
 mod signals;
 mod watchers;
