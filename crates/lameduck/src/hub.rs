@@ -62,6 +62,8 @@ pub(crate) struct HubHandle {
     descriptors: Descriptors,
     /// Marks that nobody believed: malformed, of another life than was dialled, through a proxy.
     ignored_marks: Counter,
+    /// Apart from the state, which is locked while a directory starts.
+    rng: Mutex<Option<Rng>>,
     state: Mutex<State>,
 }
 
@@ -72,7 +74,6 @@ struct State {
     directories: BTreeMap<String, Followed>,
     /// Closing statements, by registry where the life has no name of its own.
     tombstones: BTreeMap<Option<String>, Tombstones>,
-    rng: Option<Rng>,
     /// As whom registries are used: a login is known by its place here, so that it stands in no name.
     logins: Vec<Login>,
     /// Numbers registries that no target names.
@@ -223,11 +224,12 @@ impl HubHandle {
         self.clock
     }
 
-    /// Randomness for one more machine.
+    /// Randomness for one more machine, or for one more directory's choices.
     pub(crate) fn seed(&self) -> u64 {
-        let mut state = self.lock();
+        // A step on it leaves it whole.
+        let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
         let seeded = || Rng::from_seed(getrandom::u64().unwrap_or_default());
-        state.rng.get_or_insert_with(seeded).next_u64()
+        rng.get_or_insert_with(seeded).next_u64()
     }
 
     /// Whether connections are asked for their health.

@@ -19,6 +19,15 @@ pub(crate) struct Waiters {
 pub(crate) struct Waiting<'a>(&'a Waiters);
 
 impl Waiters {
+    /// Nobody waits yet. The numbers begin with `first`: where it is random, processes that start
+    /// together do not choose alike.
+    pub(crate) fn starting_at(first: u64) -> Self {
+        Self {
+            turn: AtomicU64::new(first),
+            ..Self::default()
+        }
+    }
+
     /// Begins to wait: whatever changes from here on wakes [`Waiting::changed`].
     pub(crate) fn wait(&self) -> Waiting<'_> {
         // Counted before the state is looked at again; who changes it looks at the count after.
@@ -72,7 +81,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_change_between_look_and_await_is_not_missed() {
-        let waiters = Waiters::default();
+        let waiters = Waiters::starting_at(u64::MAX);
         waiters.wake_all();
         let waiting = waiters.wait();
         let changed = waiting.changed();
@@ -81,6 +90,6 @@ mod tests {
         waiters.wake_one();
         waiting.changed().await;
         drop(waiting);
-        assert_eq!((waiters.turn(), waiters.turn()), (0, 1));
+        assert_eq!((waiters.turn(), waiters.turn()), (u64::MAX, 0));
     }
 }

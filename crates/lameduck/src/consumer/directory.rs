@@ -11,6 +11,7 @@ use lameduck_core::endpoint::Input as EndpointInput;
 use lameduck_core::event::{Event, Tier};
 use lameduck_core::instance::Incarnation;
 use lameduck_core::limits::DIALS_WANTED_MAX;
+use lameduck_core::mutant;
 use lameduck_core::name::{Address, ServiceName};
 use lameduck_core::registry::{ErrorClass, Registry, RegistryError, Subscription, Update};
 use lameduck_registry::driver::drive;
@@ -80,10 +81,16 @@ impl Shared {
         service: Option<ServiceName>,
     ) -> (Arc<Self>, UnboundedReceiver<Message>) {
         let (inbox, messages) = unbounded_channel();
+        // Callers that start together, or learn of a change together, must not choose alike.
+        let first_turn = if mutant!("pick/starts-at-random") {
+            0
+        } else {
+            hub.seed()
+        };
         let shared = Arc::new(Self {
             view: ArcSwap::default(),
             skipped: ArcSwapOption::empty(),
-            waiters: Waiters::default(),
+            waiters: Waiters::starting_at(first_turn),
             line: Line::default(),
             full_told: Pace::default(),
             budget: SharedBudget::default(),
@@ -284,9 +291,9 @@ impl Shared {
         let now = self.hub.clock().now();
         let mut under_way = 0;
         // From another one each time, since not all of thousands have their turn.
-        let first = usize::try_from(self.waiters.turn()).unwrap_or_default();
-        let count = view.all.len().max(1);
-        let (before, from) = view.all.split_at((first % count).min(view.all.len()));
+        let count = view.all.len().max(1) as u64;
+        let first = (self.waiters.turn() % count) as usize;
+        let (before, from) = view.all.split_at(first.min(view.all.len()));
         for endpoint in from.iter().chain(before) {
             match endpoint.want(now) {
                 Want::InVain => {}

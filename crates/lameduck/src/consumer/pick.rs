@@ -166,3 +166,41 @@ impl Group<'_> {
         index.map(|index| &self.members[index])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hub::Hub;
+    use std::collections::BTreeSet;
+
+    fn shared(hub: &Hub) -> Arc<Shared> {
+        Shared::new(hub.handle(), "registry".to_owned(), None).0
+    }
+
+    /// Where the first calls of callers that start together go, of eight instances.
+    fn first_choices(callers: impl Iterator<Item = Arc<Shared>>) -> [BTreeSet<usize>; 2] {
+        let mut firsts = [BTreeSet::new(), BTreeSet::new()];
+        for caller in callers {
+            let turn = caller.waiters.turn();
+            firsts[0].extend(balance::p2c(mix(turn), 8, |_| Some(0)));
+            firsts[1].extend(balance::round_robin(turn, 8, |_| true));
+        }
+        firsts
+    }
+
+    #[test]
+    fn r26_callers_that_start_together_do_not_choose_alike() {
+        // By chance 40 callers would choose among two instances less than once in 10^22 runs.
+        for firsts in first_choices((0..40).map(|_| shared(&Hub::new()))) {
+            assert!(firsts.len() > 2, "{firsts:?}");
+        }
+    }
+
+    #[test]
+    fn r26_neither_do_the_directories_of_one_hub() {
+        let hub = Hub::new();
+        for firsts in first_choices((0..40).map(|_| shared(&hub))) {
+            assert!(firsts.len() > 2, "{firsts:?}");
+        }
+    }
+}

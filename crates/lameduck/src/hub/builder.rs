@@ -99,6 +99,7 @@ impl HubBuilder {
             bounds: self.bounds,
             descriptors: Descriptors::default(),
             ignored_marks: Counter::default(),
+            rng: Mutex::default(),
             state: Mutex::default(),
         };
         Hub {
