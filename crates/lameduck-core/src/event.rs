@@ -234,6 +234,17 @@ pub enum Event {
         /// Whether it was reached. If not, it is not listed any more, or nobody asks for it.
         reached: bool,
     },
+    /// At an address that is listed for a service answers an instance that says that it serves others, as
+    /// where a registration is mistaken or two programs use one port. It gets no calls. Said once, until
+    /// it says something else.
+    WrongService {
+        /// Whose directory lists it.
+        service: Option<ServiceName>,
+        /// Its address.
+        address: Address,
+        /// The services that it names, separated by commas.
+        serves: String,
+    },
     /// Calls wait, since the streams of all instances are in use. Said at most once in
     /// [`limits::STREAMS_TOLD_INTERVAL`](crate::limits::STREAMS_TOLD_INTERVAL).
     StreamsUsedUp {

@@ -352,6 +352,9 @@ pub const CLIENT_HEADER_BYTES_MAX: u32 = 16 << 20;
 /// Instances that calls have dialled before their pause is over, at once in one directory: calls that
 /// find none of thousands must not dial them all eight times a second.
 pub const DIALS_WANTED_MAX: usize = 64;
+/// Instances of which a failed call's text gives the reason why they take none: enough to see what is
+/// wrong, and no line of thousands.
+pub const REASONS_MAX: usize = 3;
 /// Dials under way at once in one hub: each is a socket, for as long as a silent peer may take. Lists of
 /// thousands are dialled in some hundred milliseconds all the same.
 pub const DIALS_MAX: usize = 256;

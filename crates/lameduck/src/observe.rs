@@ -251,6 +251,19 @@ fn log_of_callers(event: &Event) {
                 "a value in the registry is no instance and is left out: correct or delete its key"
             );
         }
+        Event::WrongService {
+            service,
+            address,
+            serves,
+        } => {
+            let service = service.as_ref().map_or("", ServiceName::as_str);
+            warn!(
+                %service,
+                %address,
+                "an instance is listed for a service and gets no calls: it says that it serves {serves}, not \
+                 {service}"
+            );
+        }
         Event::Closing {
             address,
             incarnation,
@@ -497,7 +510,16 @@ mod tests {
             service: service.clone(),
             after,
         };
+        let wrong = Event::WrongService {
+            service: service.clone(),
+            address: address.clone(),
+            serves: "test".to_owned(),
+        };
         let lines = [
+            (
+                wrong,
+                ["WARN", "it serves test, not orders", "service=orders"],
+            ),
             (missed, ["WARN", "cannot be reached", "error=refused"]),
             (ended(true), ["INFO", "can be reached again", "after=1.5s"]),
             (ended(false), ["INFO", "not listed any more", "after=1.5s"]),

@@ -10,7 +10,7 @@ use lameduck_core::directory::{self as core, EndpointId, Input, Snapshot};
 use lameduck_core::endpoint::Input as EndpointInput;
 use lameduck_core::event::{Event, Tier};
 use lameduck_core::instance::Incarnation;
-use lameduck_core::limits::DIALS_WANTED_MAX;
+use lameduck_core::limits::{DIALS_WANTED_MAX, REASONS_MAX};
 use lameduck_core::mutant;
 use lameduck_core::name::{Address, ServiceName};
 use lameduck_core::registry::{ErrorClass, Registry, RegistryError, Subscription, Update};
@@ -368,20 +368,23 @@ impl View {
         let stale = self.stale.as_ref();
         let age = stale.map(|why| format!(" (the registry cannot be read: {why})"));
         let age = age.unwrap_or_default();
-        let Some(first) = self.all.first() else {
+        let count = self.all.len();
+        let Some(last) = self.all.last() else {
             return format!("no instance is known yet{age}");
         };
-        let mut reasons = self.all.iter().filter_map(|endpoint| endpoint.failure());
-        match reasons.next_back() {
-            Some(why) => format!(
-                "none of {} instances can be reached{age}: {why}",
-                self.all.len()
-            ),
-            None => format!(
-                "none of {} instances takes calls now{age}, {} among them",
-                self.all.len(),
-                first.address
-            ),
+        let all_fail = self.all.iter().all(|endpoint| endpoint.failure().is_some());
+        if let Some(why) = last.failure().filter(|_| all_fail) {
+            return format!("none of {count} instances can be reached{age}: {why}");
         }
+        let named = self.all.iter().take(REASONS_MAX);
+        let reasons: Vec<String> = named
+            .map(|endpoint| format!("{} {}", endpoint.address, endpoint.why_not()))
+            .collect();
+        let more = match count.saturating_sub(REASONS_MAX) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        let reasons = reasons.join("; ");
+        format!("none of {count} instances takes calls now{age}: {reasons}{more}")
     }
 }

@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use lameduck_core::directory::EndpointId;
 use lameduck_core::endpoint::{Endpoint as Machine, Input, Output};
 use lameduck_core::event::{ClosingSource, Event};
 use lameduck_core::instance::Incarnation;
 use lameduck_core::machine::Ticket;
-use lameduck_core::name::Address;
+use lameduck_core::name::{Address, ServiceName};
 use lameduck_core::time::Timestamp;
 use lameduck_registry::driver::drive;
 use tokio::sync::mpsc::{
@@ -51,6 +51,8 @@ pub(crate) struct Endpoint {
     reach: Reach,
     /// Connections one after the other whose only stream was the health Watch.
     spent: Number,
+    /// The services that it says it serves, where ours is not among them.
+    instead: ArcSwapOption<String>,
     /// How many calls one connection takes, where its peer ends them by number; 0 where it does not.
     takes: Number,
     /// Whether it counts as closing, so that its Watches look for a Resume.
@@ -98,6 +100,7 @@ impl Endpoint {
             links: ArcSwap::default(),
             reach: Reach::default(),
             spent: Number::default(),
+            instead: ArcSwapOption::empty(),
             takes: Number::default(),
             closing: watch_channel::Sender::new(false),
             inbox,
@@ -205,6 +208,43 @@ impl Endpoint {
     /// Why it was not reached last, if it was not.
     pub(super) fn failure(&self) -> Option<Arc<str>> {
         self.reach.failure()
+    }
+
+    /// Its peer says that it serves these services, and not ours; `None` where it serves ours. What is
+    /// new and wrong is said.
+    pub(super) fn serves_instead(&self, others: Option<String>) {
+        let before = self.instead.swap(others.clone().map(Arc::new));
+        let Some(serves) = others else { return };
+        let known = before.is_some_and(|before| *before == serves);
+        if known {
+            return;
+        }
+        self.directory.hub.emit(&Event::WrongService {
+            service: self.directory.service.clone(),
+            address: self.address.clone(),
+            serves,
+        });
+    }
+
+    /// Why it takes no calls, where it takes none.
+    pub(super) fn why_not(&self) -> String {
+        if let Some(serves) = &*self.instead.load() {
+            let service = self.directory.service.as_ref();
+            let service = service.map_or("", ServiceName::as_str);
+            return format!("says that it serves {serves}, not {service}");
+        }
+        if let Some(failure) = self.failure() {
+            return format!("cannot be reached ({failure})");
+        }
+        if *self.closing.borrow() {
+            return "is closing".to_owned();
+        }
+        let reason = if self.links.load().is_empty() {
+            "is not connected yet"
+        } else {
+            "does not serve now, by its health or by the registry"
+        };
+        reason.to_owned()
     }
 
     /// Dials, once it is its turn.

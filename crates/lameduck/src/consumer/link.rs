@@ -134,7 +134,9 @@ impl Link {
             if !right_service {
                 self.avoided.set(true);
             }
-            return statement::identified(&mut &*self.endpoint, self.ticket, life, right_service);
+            statement::identified(&mut &*self.endpoint, self.ticket, life, right_service);
+            let others = (!right_service).then(|| identity.services.join(", "));
+            return self.endpoint.serves_instead(others);
         }
     }
 

@@ -93,3 +93,30 @@ async fn r11_c_a_registry_that_panics_cannot_be_read_and_says_so() {
     let failed = failed.expect_err("nothing is known").to_string();
     assert!(failed.contains("it panicked: no page"), "{failed}");
 }
+
+#[tokio::test]
+async fn d06_an_instance_of_another_service_is_said_once_and_in_the_error_of_the_call() {
+    let log = Log::default();
+    let a = Node::start("a", Some(life(1))).await;
+    a.facts.serve_instead("test");
+    let memory = Memory::new();
+    register(&memory, 1, a.address, life(1));
+    let hub = log.hub();
+    let channel = in_memory(&hub, &memory).build().expect("a service");
+    let wrong = |event: &Event| match event {
+        Event::WrongService {
+            service,
+            address,
+            serves,
+        } => *service == Some(orders()) && *address == a.address.into() && serves == "test",
+        _ => false,
+    };
+    until("it is said", || log.count(wrong) == 1).await;
+    for _ in 0..3 {
+        let status = hello(&channel).await.expect_err("nobody serves it");
+        let says = format!("{} says that it serves test, not orders", a.address);
+        assert!(status.message().contains(&says), "{status}");
+    }
+    assert_eq!(a.facts.started(), 0);
+    assert_eq!(log.count(wrong), 1);
+}
