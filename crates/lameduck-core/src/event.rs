@@ -245,6 +245,17 @@ pub enum Event {
         /// The services that it names, separated by commas.
         serves: String,
     },
+    /// An instance does not let its health be asked (any code but UNAVAILABLE, UNIMPLEMENTED and
+    /// NOT_FOUND, before it gave a status): it is used as one without a health service. Said once of the
+    /// instances of a directory.
+    HealthRefused {
+        /// Whose directory.
+        service: Option<ServiceName>,
+        /// Its address.
+        address: Address,
+        /// The code and the text of the refusal.
+        error: String,
+    },
     /// Calls wait, since the streams of all instances are in use. Said at most once in
     /// [`limits::STREAMS_TOLD_INTERVAL`](crate::limits::STREAMS_TOLD_INTERVAL).
     StreamsUsedUp {

@@ -146,7 +146,12 @@ impl Hub {
     }
 
     /// The directory for a target, shared by all channels to it.
-    pub(crate) fn directory(&self, text: &str) -> Result<Arc<Directory>, TargetError> {
+    /// Whether its instances are asked for their health is the hub's choice, unless `health` says.
+    pub(crate) fn directory(
+        &self,
+        text: &str,
+        health: Option<bool>,
+    ) -> Result<Arc<Directory>, TargetError> {
         let target: Target = text.parse()?;
         self.handle.schemes.check(&target)?;
         let service = target.service().cloned();
@@ -174,6 +179,7 @@ impl Hub {
             registry_key,
             subscribed,
             service,
+            asks_health: health.unwrap_or(self.handle.asks_health),
         };
         Ok(self.follow(&mut state, subject))
     }
@@ -183,6 +189,7 @@ impl Hub {
         &self,
         registry: &Arc<dyn Registry>,
         service: &ServiceName,
+        health: Option<bool>,
     ) -> Arc<Directory> {
         let mut state = self.handle.lock();
         let subject = Subject {
@@ -190,13 +197,14 @@ impl Hub {
             registry_key: state.key_of(registry),
             subscribed: service.clone(),
             service: Some(service.clone()),
+            asks_health: health.unwrap_or(self.handle.asks_health),
         };
         self.follow(&mut state, subject)
     }
 
     fn follow(&self, state: &mut State, subject: Subject) -> Arc<Directory> {
         let registry = subject.registry_key.clone();
-        let key = format!("{registry} {}", subject.subscribed);
+        let key = format!("{registry} {} {}", subject.subscribed, subject.asks_health);
         let known = state.directories.get(&key);
         if let Some(directory) = known.and_then(|one| one.directory.upgrade()) {
             return directory;
@@ -230,11 +238,6 @@ impl HubHandle {
         let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
         let seeded = || Rng::from_seed(getrandom::u64().unwrap_or_default());
         rng.get_or_insert_with(seeded).next_u64()
-    }
-
-    /// Whether connections are asked for their health.
-    pub(crate) fn asks_health(&self) -> bool {
-        self.asks_health
     }
 
     /// How names are looked up.

@@ -251,6 +251,20 @@ fn log_of_callers(event: &Event) {
                 "a value in the registry is no instance and is left out: correct or delete its key"
             );
         }
+        Event::HealthRefused {
+            service,
+            address,
+            error,
+        } => {
+            let service = service.as_ref().map_or("", ServiceName::as_str);
+            warn!(
+                %service,
+                %address,
+                %error,
+                "an instance does not let its health be asked, and is used as one without a health service: \
+                 allow grpc.health.v1.Health/Watch there, or say ChannelBuilder::health(false)"
+            );
+        }
         Event::WrongService {
             service,
             address,
@@ -515,7 +529,16 @@ mod tests {
             address: address.clone(),
             serves: "test".to_owned(),
         };
+        let unasked = Event::HealthRefused {
+            service: service.clone(),
+            address: address.clone(),
+            error: "PermissionDenied: no".to_owned(),
+        };
         let lines = [
+            (
+                unasked,
+                ["WARN", "its health be asked", "error=PermissionDenied: no"],
+            ),
             (
                 wrong,
                 ["WARN", "it serves test, not orders", "service=orders"],

@@ -48,6 +48,8 @@ pub enum Ended {
     Unimplemented,
     /// NOT_FOUND: the peer does not know the name (and, against the specification, ends the stream).
     NotFound,
+    /// Any other code but UNAVAILABLE: the peer, or what stands before it, lets nobody ask.
+    Refused,
     /// In any other way, by the peer.
     ByPeer,
     /// With the connection, or for a reason of our own.
@@ -249,8 +251,13 @@ impl Watch {
                 self.close_ended(name, Stream::Absent);
             }
             Ended::NotFound => self.close_ended(name, Stream::Absent),
-            Ended::ByPeer | Ended::Lost => {
-                if how == Ended::ByPeer && !mutant!("watch/peers-end-is-told") {
+            // Who never gave a status gives none: that is no health service.
+            Ended::Refused if self.serving.is_none() && !mutant!("watch/refused-is-none") => {
+                self.silent = true;
+                self.close_ended(name, Stream::Absent);
+            }
+            Ended::Refused | Ended::ByPeer | Ended::Lost => {
+                if how != Ended::Lost && !mutant!("watch/peers-end-is-told") {
                     self.out.push_back(Output::PeerEnded);
                 }
                 self.pause(now, name);

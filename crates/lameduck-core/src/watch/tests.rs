@@ -157,6 +157,29 @@ fn a_peer_without_health_service_serves() {
 }
 
 #[test]
+fn r7_a_peer_that_lets_nobody_ask_serves_unless_it_gave_a_status() {
+    check(
+        &[In(0, ended(ONE, Ended::Refused))],
+        &["watch 1 Service", "serving"],
+    );
+    check(
+        &[
+            In(0, ended(ONE, Ended::NotFound)),
+            In(1, ended(TWO, Ended::Refused)),
+        ],
+        &["watch 1 Service", "watch 2 Overall", "serving"],
+    );
+    check(
+        &[In(0, NOT_SERVING), In(1, ended(ONE, Ended::Refused))],
+        &[
+            "watch 1 Service",
+            "not serving, check 2 Service",
+            "peer ended",
+        ],
+    );
+}
+
+#[test]
 fn a_name_that_is_not_known_asks_for_the_whole_server() {
     let start = ["watch 1 Service", "watch 2 Overall"];
     let unknown = [
@@ -333,6 +356,7 @@ fn inputs() -> impl Strategy<Value = Input> {
     let how = prop_oneof![
         Just(Ended::Unimplemented),
         Just(Ended::NotFound),
+        Just(Ended::Refused),
         Just(Ended::ByPeer),
         Just(Ended::Lost)
     ];

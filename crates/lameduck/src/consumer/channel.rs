@@ -151,6 +151,7 @@ pub struct ChannelBuilder {
     hub: Hub,
     whither: Whither,
     options: Options,
+    health: Option<bool>,
 }
 
 /// What a channel leads to.
@@ -181,6 +182,7 @@ impl ChannelBuilder {
                 tell_leaving: false,
                 idempotent: HashSet::new(),
             },
+            health: None,
         }
     }
 
@@ -203,6 +205,14 @@ impl ChannelBuilder {
     /// Attempts in all that may reach a server; 3 unless said, at least 1.
     pub fn attempts(mut self, attempts_max: u32) -> Self {
         self.options.attempts_max = attempts_max.max(1);
+        self
+    }
+
+    /// `false`: the instances of this service are used without asking `grpc.health.v1` on their
+    /// connections, `true`: they are asked; as [`HubBuilder::health`](crate::HubBuilder::health) says unless
+    /// said. Channels that differ in this share no connections.
+    pub fn health(mut self, asks: bool) -> Self {
+        self.health = Some(asks);
         self
     }
 
@@ -239,8 +249,10 @@ impl ChannelBuilder {
             });
         }
         let directory = match &self.whither {
-            Whither::Target(target) => self.hub.directory(target)?,
-            Whither::Service(registry, service) => self.hub.directory_in(registry, service),
+            Whither::Target(target) => self.hub.directory(target, self.health)?,
+            Whither::Service(registry, service) => {
+                self.hub.directory_in(registry, service, self.health)
+            }
         };
         Ok(Channel {
             directory,

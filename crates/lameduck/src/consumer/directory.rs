@@ -64,6 +64,10 @@ pub(crate) struct Shared {
     /// Calls that wait for a stream.
     pub(super) line: Line,
     pub(super) full_told: Pace,
+    /// Whether it was said that a peer lets nobody ask for its health.
+    pub(super) health_told: Pace,
+    /// Whether its connections are asked for their health.
+    pub(super) asks_health: bool,
     pub(super) budget: SharedBudget,
     pub(super) spots: Spots,
     pub(super) service: Option<ServiceName>,
@@ -79,6 +83,7 @@ impl Shared {
         hub: Arc<HubHandle>,
         registry: String,
         service: Option<ServiceName>,
+        asks_health: bool,
     ) -> (Arc<Self>, UnboundedReceiver<Message>) {
         let (inbox, messages) = unbounded_channel();
         // Callers that start together, or learn of a change together, must not choose alike.
@@ -93,6 +98,8 @@ impl Shared {
             waiters: Waiters::starting_at(first_turn),
             line: Line::default(),
             full_told: Pace::default(),
+            health_told: Pace::default(),
+            asks_health,
             budget: SharedBudget::default(),
             spots: Spots::default(),
             service,
@@ -137,6 +144,8 @@ pub(crate) struct Subject {
     pub(crate) subscribed: ServiceName,
     /// The service that instances must serve; `None` where addresses are all that is known.
     pub(crate) service: Option<ServiceName>,
+    /// Whether instances are asked for their health.
+    pub(crate) asks_health: bool,
 }
 
 impl Directory {
@@ -146,7 +155,12 @@ impl Directory {
         subject: Subject,
         tombstones: core::Tombstones,
     ) -> Self {
-        let (shared, messages) = Shared::new(hub, subject.registry_key, subject.service.clone());
+        let (shared, messages) = Shared::new(
+            hub,
+            subject.registry_key,
+            subject.service.clone(),
+            subject.asks_health,
+        );
         let subscription = subject.registry.subscribe(&subject.subscribed);
         let feed = tokio::spawn(feed(subscription, shared.inbox.clone()));
         let machine = core::Directory::new(subject.service, tombstones);

@@ -495,7 +495,7 @@ impl effects::endpoint::Edge for Effects {
     }
 
     fn asks_health(&self) -> bool {
-        self.endpoint.directory.hub.asks_health() && self.endpoint.spent.now() < WATCHES_SPENT
+        self.endpoint.directory.asks_health && self.endpoint.spent.now() < WATCHES_SPENT
     }
 
     fn watch(&mut self, ticket: Ticket) {

@@ -7,9 +7,11 @@ use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use http::{Request, Response};
+use lameduck_core::event::Event;
 use lameduck_core::limits::{FIRST_ANSWER_MAX, REPLAY_BYTES_MAX};
 use lameduck_core::watch::{Ended, Status};
 use tokio::time::timeout;
@@ -38,7 +40,7 @@ pub(super) async fn watch(link: Arc<Link>, service: String, tell: impl Fn(Status
         // The only stream there is belongs to calls.
         return Ended::Unimplemented;
     }
-    let mut client = Grpc::new(OnLink(link));
+    let mut client = Grpc::new(OnLink(Arc::clone(&link)));
     if client.ready().await.is_err() {
         return Ended::Lost;
     }
@@ -47,15 +49,39 @@ pub(super) async fn watch(link: Arc<Link>, service: String, tell: impl Fn(Status
     let path = PathAndQuery::from_static(WATCH_PATH);
     let mut stream = match client.server_streaming(request, path, codec).await {
         Ok(response) => response.into_inner(),
-        Err(status) => return ended(&status),
+        Err(status) => return refused(&link, &status),
     };
+    let mut told = false;
     loop {
         match stream.message().await {
-            Ok(Some(response)) => tell(read(response)),
+            Ok(Some(response)) => {
+                told = true;
+                tell(read(response));
+            }
             Ok(None) => return Ended::ByPeer,
-            Err(status) => return ended(&status),
+            Err(status) if told => return ended(&status),
+            Err(status) => return refused(&link, &status),
         }
     }
+}
+
+/// How a Watch ended with `status` before it said anything. Where nobody may ask, that is said: one
+/// instance of a service is enough.
+fn refused(link: &Link, status: &tonic::Status) -> Ended {
+    let how = ended(status);
+    let directory = &link.endpoint.directory;
+    if how == Ended::Refused
+        && directory
+            .health_told
+            .is_due(directory.hub.clock().now(), Duration::MAX)
+    {
+        directory.hub.emit(&Event::HealthRefused {
+            service: directory.service.clone(),
+            address: link.endpoint.address.clone(),
+            error: format!("{:?}: {}", status.code(), status.message()),
+        });
+    }
+    how
 }
 
 /// Makes one Check; `None` where it fails. [`Link::place`] reads the marks of its answer on the way.
@@ -82,7 +108,9 @@ fn ended(status: &tonic::Status) -> Ended {
     match status.code() {
         tonic::Code::Unimplemented => Ended::Unimplemented,
         tonic::Code::NotFound => Ended::NotFound,
-        _ => Ended::ByPeer,
+        // A leaving or overloaded server says so; it is asked again.
+        tonic::Code::Unavailable => Ended::ByPeer,
+        _ => Ended::Refused,
     }
 }
 
@@ -139,6 +167,14 @@ mod tests {
         );
         assert_eq!(ended(&status(tonic::Code::NotFound)), Ended::NotFound);
         assert_eq!(ended(&status(tonic::Code::Unavailable)), Ended::ByPeer);
+        for code in [
+            tonic::Code::Unauthenticated,
+            tonic::Code::PermissionDenied,
+            tonic::Code::Unknown,
+            tonic::Code::Internal,
+        ] {
+            assert_eq!(ended(&status(code)), Ended::Refused);
+        }
         assert_eq!(ended(&CallError::closed().into_status()), Ended::Lost);
     }
 }

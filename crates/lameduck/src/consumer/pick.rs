@@ -174,7 +174,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn shared(hub: &Hub) -> Arc<Shared> {
-        Shared::new(hub.handle(), "registry".to_owned(), None).0
+        Shared::new(hub.handle(), "registry".to_owned(), None, true).0
     }
 
     /// Where the first calls of callers that start together go, of eight instances.

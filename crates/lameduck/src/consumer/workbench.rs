@@ -24,7 +24,7 @@ impl Workbench {
     /// With so many instances. Must be called within a tokio runtime.
     #[must_use]
     pub fn new(instances: u16) -> Self {
-        let (shared, _) = Shared::new(Hub::new().handle(), "workbench".to_owned(), None);
+        let (shared, _) = Shared::new(Hub::new().handle(), "workbench".to_owned(), None, true);
         let endpoint = |port: u16| {
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
             let authority = Authority::from_static("workbench");

@@ -4,8 +4,12 @@ use std::task::{Context, Poll};
 
 use lameduck::core::registry::{Publication, Registration, Subscription, Update};
 
-use super::node::{Node, life};
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+
+use super::node::{self, Facts, Node, life};
 use super::*;
+use crate::tonic_server;
 
 #[tokio::test]
 async fn r11_an_observer_that_panics_freezes_no_directory() {
@@ -119,4 +123,34 @@ async fn d06_an_instance_of_another_service_is_said_once_and_in_the_error_of_the
     }
     assert_eq!(a.facts.started(), 0);
     assert_eq!(log.count(wrong), 1);
+}
+
+#[tokio::test]
+async fn r7_an_instance_that_lets_nobody_ask_for_its_health_is_used_and_that_is_said_once() {
+    for code in ["16", "7", "2", "13", "20"] {
+        let log = Log::default();
+        let facts = Facts::new("a", Some(life(1)));
+        let refuse = move |request: Request, next: Next| async move {
+            if request.uri().path().starts_with("/grpc.health") {
+                let head = axum::http::Response::builder().header("grpc-status", code);
+                let head = head.header("content-type", "application/grpc");
+                return head.body(axum::body::Body::empty()).expect("a head");
+            }
+            next.run(request).await
+        };
+        let routes = node::router(&facts).layer(from_fn(refuse));
+        let (address, _running) = tonic_server::start(routes).await;
+        let channel = log.hub().channel(&direct(&[address])).expect("a target");
+        for _ in 0..3 {
+            assert_eq!(hello(&channel).await.expect("it serves"), "a");
+        }
+        let said = |event: &Event| matches!(event, Event::HealthRefused { .. });
+        assert_eq!(log.count(said), 1, "{code}");
+        // Who does not ask is not refused.
+        let quiet = Log::default();
+        let builder = quiet.hub().channel_builder(&direct(&[address]));
+        let channel = builder.health(false).build().expect("a target");
+        assert_eq!(hello(&channel).await.expect("it serves"), "a");
+        assert_eq!(quiet.count(said), 0);
+    }
 }
