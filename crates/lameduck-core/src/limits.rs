@@ -352,6 +352,9 @@ pub const CLIENT_HEADER_BYTES_MAX: u32 = 16 << 20;
 /// Instances that calls have dialled before their pause is over, at once in one directory: calls that
 /// find none of thousands must not dial them all eight times a second.
 pub const DIALS_WANTED_MAX: usize = 64;
+/// An instance whose calls mostly fail is chosen again after so long, until the next failure: short enough
+/// for one that is well again, and few calls for one that is not.
+pub const FAILING_TRIED_AFTER: Duration = Duration::from_secs(1);
 /// Instances of which a failed call's text gives the reason why they take none: enough to see what is
 /// wrong, and no line of thousands.
 pub const REASONS_MAX: usize = 3;

@@ -6,6 +6,8 @@
 
 mod p2c;
 mod round_robin;
+mod success;
 
 pub use p2c::p2c;
 pub use round_robin::round_robin;
+pub use success::Success;

@@ -1,8 +1,10 @@
 //! What calls note about one endpoint: how many are there, and that it must not be chosen.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use lameduck_core::balance::Success;
 
 /// Set while the endpoint is withheld; the bits below count how often it was.
 const WITHHELD: u64 = 1 << 63;
@@ -26,6 +28,8 @@ pub(crate) struct Withheld(u64);
 pub(crate) struct EndpointCell {
     in_flight: AtomicU64,
     word: AtomicU64,
+    /// How much of what it answers succeeds, as [`Success`] is kept.
+    success: AtomicU32,
 }
 
 /// Cells that lie together.
@@ -78,6 +82,36 @@ impl EndpointCell {
     /// Calls there now. A load signal: no order with anything else is needed.
     pub(crate) fn in_flight(&self) -> u64 {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// How loaded a choice is to take it for: calls there now, and more than those where most of them
+    /// fail. As above, a signal.
+    pub(crate) fn load(&self) -> u64 {
+        let success = Success::from_bits(self.success.load(Ordering::Relaxed));
+        success.load(self.in_flight())
+    }
+
+    /// One more answer. True where most of them fail from here on.
+    pub(crate) fn answered(&self, succeeded: bool) -> bool {
+        // Nearly every answer succeeds, and changes nothing.
+        if succeeded && self.success.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let before = self.update(|success| success.after(succeeded));
+        !before.is_failing() && before.after(succeeded).is_failing()
+    }
+
+    /// It is chosen again, until the next failure.
+    pub(crate) fn try_again(&self) {
+        self.update(Success::tried_again);
+    }
+
+    fn update(&self, change: impl Fn(Success) -> Success) -> Success {
+        let after = |bits| Some(change(Success::from_bits(bits)).to_bits());
+        let updated = self
+            .success
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, after);
+        Success::from_bits(updated.unwrap_or_else(|bits| bits))
     }
 
     /// One call more.

@@ -154,6 +154,7 @@ impl Call {
                 });
             }
         };
+        endpoint.answered(!is_unavailable(&response));
         if let Some(leaving) = leaving {
             response.extensions_mut().insert(leaving);
         }
@@ -234,4 +235,10 @@ impl Call {
             self.head.headers.insert(GRPC_TIMEOUT, value);
         }
     }
+}
+
+/// Whether this answer says, without a message, that the server cannot serve.
+fn is_unavailable<B>(response: &Response<B>) -> bool {
+    let code = response.headers().get("grpc-status");
+    code.map(|code| tonic::Code::from_bytes(code.as_bytes())) == Some(tonic::Code::Unavailable)
 }

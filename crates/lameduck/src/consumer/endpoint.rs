@@ -10,6 +10,7 @@ use lameduck_core::directory::EndpointId;
 use lameduck_core::endpoint::{Endpoint as Machine, Input, Output};
 use lameduck_core::event::{ClosingSource, Event};
 use lameduck_core::instance::Incarnation;
+use lameduck_core::limits::FAILING_TRIED_AFTER;
 use lameduck_core::machine::Ticket;
 use lameduck_core::name::{Address, ServiceName};
 use lameduck_core::time::Timestamp;
@@ -18,6 +19,7 @@ use tokio::sync::mpsc::{
     UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel,
 };
 use tokio::sync::watch as watch_channel;
+use tokio::time::sleep;
 
 use super::connection::{Connection, DialConfig, Slot, State};
 use super::directory::{Message, Shared};
@@ -208,6 +210,20 @@ impl Endpoint {
     /// Why it was not reached last, if it was not.
     pub(super) fn failure(&self) -> Option<Arc<str>> {
         self.reach.failure()
+    }
+
+    /// One more call has an answer. Where most of them fail it is chosen after all others, but for a
+    /// trial now and then.
+    pub(super) fn answered(self: &Arc<Self>, succeeded: bool) {
+        if self.cell.answered(succeeded) {
+            let endpoint = Arc::downgrade(self);
+            tokio::spawn(async move {
+                sleep(FAILING_TRIED_AFTER).await;
+                if let Some(endpoint) = endpoint.upgrade() {
+                    endpoint.cell.try_again();
+                }
+            });
+        }
     }
 
     /// Its peer says that it serves these services, and not ours; `None` where it serves ours. What is

@@ -73,7 +73,7 @@ pub(super) fn likely(view: &View, policy: Policy, turn: u64) -> Option<&Arc<Endp
     let usable = |index: usize| !cells[index].is_withheld();
     let index = match policy {
         Policy::P2c => balance::p2c(mix(turn), cells.len(), |index| {
-            usable(index).then(|| cells[index].in_flight())
+            usable(index).then(|| cells[index].load())
         }),
         Policy::RoundRobin => balance::round_robin(turn, cells.len(), usable),
     };
@@ -159,7 +159,7 @@ impl Group<'_> {
         let usable = |index: usize| usable(&self.members[index]);
         let index = match policy {
             Policy::P2c => balance::p2c(mix(turn), count, |index| {
-                usable(index).then(|| self.members[index].cell.in_flight())
+                usable(index).then(|| self.members[index].cell.load())
             }),
             Policy::RoundRobin => balance::round_robin(turn, count, usable),
         };

@@ -469,3 +469,37 @@ async fn what_is_no_method_is_not_idempotent() {
         build(right).expect("a path of a method");
     }
 }
+
+#[tokio::test]
+async fn r27_one_that_says_unavailable_at_once_gets_few_calls() {
+    let nodes = [
+        Node::start("a", None).await,
+        Node::start("b", None).await,
+        Node::start("c", None).await,
+    ];
+    let target = direct(&nodes.each_ref().map(|node| node.address));
+    let channel = Hub::new().channel(&target).expect("a target");
+    let mut seen = std::collections::BTreeSet::new();
+    while seen.len() < nodes.len() {
+        seen.insert(hello(&channel).await.expect("all serve"));
+    }
+    nodes[0].facts.act(Deed::Unavailable);
+    let mut failed = 0;
+    // It begins to count as failing after six failures.
+    while failed < 6 {
+        failed += u32::from(hello(&channel).await.is_err());
+    }
+    // From here on at most one trial each second, and some that meet it.
+    let before = nodes[0].facts.started();
+    let seconds = tokio::time::Instant::now();
+    for _ in 0..300 {
+        let _ = hello(&channel).await;
+    }
+    let trials = seconds.elapsed().as_secs() + 1;
+    let more = u64::from(nodes[0].facts.started() - before);
+    assert!(more <= trials, "{more} of 300 in {trials} s");
+    // Well again, it is found by the next trial.
+    nodes[0].facts.act(Deed::Answer);
+    let found = async { while hello(&channel).await.as_deref().ok() != Some("a") {} };
+    timeout(SOON, found).await.expect("it is tried again");
+}
