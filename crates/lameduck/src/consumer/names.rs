@@ -6,6 +6,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use futures_util::StreamExt;
+use futures_util::future::{Either, select};
 use futures_util::stream::FuturesUnordered;
 use lameduck_core::limits::{DIAL_ADDRESSES_MAX, DIAL_STAGGER, LOOKUP_INTERVAL};
 use lameduck_core::name::{Address, Host};
@@ -141,7 +142,8 @@ async fn asked(lookup: &Lookup, name: &str, port: u16) -> io::Result<Vec<SocketA
 
 /// Looks the host's name up again and again until `ended` resolves, and tells each time whether
 /// `socket` is still among its addresses. A name that cannot be looked up, or has no address at
-/// all, tells nothing: an error is never an empty list.
+/// all, tells nothing: an error is never an empty list. A look-up that does not end is given up, with the
+/// connection at the latest.
 pub(super) async fn follow(
     lookup: Lookup,
     address: Address,
@@ -154,10 +156,39 @@ pub(super) async fn follow(
     };
     let mut ended = pin!(ended);
     while timeout(LOOKUP_INTERVAL, &mut ended).await.is_err() {
-        let found = asked(&lookup, name, address.port()).await;
-        let found = found.unwrap_or_default();
+        let found = timeout(LOOKUP_INTERVAL, asked(&lookup, name, address.port()));
+        let Either::Left((found, _)) = select(pin!(found), &mut ended).await else {
+            return;
+        };
+        let found = found.ok().and_then(Result::ok).unwrap_or_default();
         if !found.is_empty() {
             tell(found.contains(&socket));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+    use tokio::sync::{mpsc, oneshot};
+
+    #[tokio::test(start_paused = true)]
+    async fn r23_a_look_up_that_never_ends_is_given_up_with_its_connection_at_the_latest() {
+        let (asked, mut asks) = mpsc::unbounded_channel();
+        let lookup: Lookup = Arc::new(move |_, _| {
+            asked.send(()).expect("it is awaited");
+            Box::pin(pending::<io::Result<Vec<SocketAddr>>>())
+        });
+        let (end, ended) = oneshot::channel::<()>();
+        let address = "orders.test:80".parse().expect("an address");
+        let socket = "127.0.0.1:80".parse().expect("an address");
+        let following = tokio::spawn(follow(lookup, address, socket, ended, |_| {}));
+        // One that hangs does not keep the next one from being made.
+        asks.recv().await.expect("it is looked up");
+        asks.recv().await.expect("it is looked up again");
+        drop(end);
+        let bound = timeout(LOOKUP_INTERVAL / 2, following).await;
+        bound.expect("it ends").expect("no panic");
     }
 }
