@@ -26,7 +26,7 @@ use super::link::Unanswered;
 use super::pick::{Pick, Place};
 use crate::deadline::{self, GRPC_TIMEOUT};
 
-/// Runs one call. Its deadline stands over everything: choice, waiting, attempts and the answer.
+/// Runs one call. Its deadline stands over everything: choice and waiting, each attempt, and the answer.
 pub(super) async fn run(
     directory: Arc<Directory>,
     options: Arc<Options>,
@@ -34,12 +34,7 @@ pub(super) async fn run(
 ) -> Result<Response<Body>, tonic::Status> {
     let (head, body) = request.into_parts();
     let call = Call::new(directory, options, head);
-    match call.deadline {
-        None => call.place_until_answered(body).await,
-        Some(deadline) => timeout_at(deadline, call.place_until_answered(body))
-            .await
-            .unwrap_or_else(|_| Err(error::deadline())),
-    }
+    call.place_until_answered(body).await
 }
 
 /// One call on its way.
@@ -107,7 +102,16 @@ impl Call {
                 continue;
             }
             let copy = body.replay();
-            match self.attempt(place, body).await {
+            let endpoint = Arc::clone(&place.link.endpoint);
+            let attempt = self.attempt(place, body);
+            let answer = match self.deadline {
+                None => attempt.await,
+                Some(deadline) => match timeout_at(deadline, attempt).await {
+                    Ok(answer) => answer,
+                    Err(_) => return Err(error::deadline_at(&endpoint.address)),
+                },
+            };
+            match answer {
                 Ok(response) => return Ok(response),
                 Err(failed) => body = self.again(failed, copy)?,
             }

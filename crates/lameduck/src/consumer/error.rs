@@ -122,6 +122,13 @@ pub(super) fn deadline() -> tonic::Status {
     tonic::Status::deadline_exceeded("the call's deadline has passed")
 }
 
+/// The same, while the call was there.
+pub(super) fn deadline_at(address: &Address) -> tonic::Status {
+    tonic::Status::deadline_exceeded(format!(
+        "the call's deadline has passed while it waited for the answer of {address}"
+    ))
+}
+
 /// The same, before there was anywhere to place it.
 pub(super) fn deadline_nowhere(proof: Proof, placed: u32, why: &str) -> tonic::Status {
     let text = format!("the call's deadline has passed while it waited for an instance: {why}");

@@ -503,3 +503,28 @@ async fn r27_one_that_says_unavailable_at_once_gets_few_calls() {
     let found = async { while hello(&channel).await.as_deref().ok() != Some("a") {} };
     timeout(SOON, found).await.expect("it is tried again");
 }
+
+#[tokio::test]
+async fn r22_a_deadline_that_passes_names_the_instance() {
+    let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    let listener = tokio::net::TcpListener::bind(any).await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    // Does not look at the deadline, as tonic's server does.
+    let _server = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(async move {
+        let (socket, _) = listener.accept().await.expect("a caller");
+        let mut connection = h2::server::handshake(socket).await.expect("HTTP/2");
+        let mut held = Vec::new();
+        while let Some(call) = connection.accept().await {
+            held.push(call.expect("a call"));
+        }
+    }));
+    let builder = Hub::new().channel_builder(&direct(&[address]));
+    let channel = builder.health(false).build().expect("a target");
+    ready(&channel).await;
+    let mut request = tonic::Request::new(HelloRequest::default());
+    request.set_timeout(Duration::from_millis(300));
+    let status = GreeterClient::new(channel).hello(request).await;
+    let status = status.expect_err("it hangs");
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert!(status.message().contains(&address.to_string()), "{status}");
+}
