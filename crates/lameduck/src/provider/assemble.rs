@@ -129,7 +129,9 @@ impl Builder {
     }
 
     pub(super) fn plan(&mut self, registries: &[Connected]) -> Result<Plan, BuildError> {
-        let environment = self.environment.get_or_insert_with(Environment::read);
+        let environment = self.environment.take().unwrap_or_else(Environment::read);
+        let declared = self.declared_floor(registries, &environment);
+        self.environment = Some(environment);
         let budget = self.times.budget.unwrap_or(limits::STOP_BUDGET);
         let budget = budget.min(limits::STOP_BUDGET_MAX);
         let cap = budget * limits::CLOSING_CAP_PERCENT / 100;
@@ -146,7 +148,7 @@ impl Builder {
         Ok(Plan {
             budget,
             margin: limits::STOP_MARGIN,
-            floor: floor.unwrap_or_else(|| declared_floor(registries, environment).min(cap)),
+            floor: floor.unwrap_or(declared.min(cap)),
             quiet: quiet.unwrap_or(limits::QUIET_WINDOW.min(cap)),
             cap,
             hooks: self.hooks.iter().map(Hook::plan).collect(),
@@ -305,17 +307,22 @@ fn own_service(target: &Target, services: &[ServiceName]) -> Result<(), String> 
     ))
 }
 
-/// The slowest registry decides; without any, whether a cluster's proxies have to learn of it.
-fn declared_floor(registries: &[Connected], environment: &Environment) -> Duration {
-    let slowest = registries
-        .iter()
-        .map(|connected| connected.registry.propagation())
-        .max();
-    slowest.unwrap_or(if environment.in_cluster {
-        limits::FLOOR_CLUSTER
-    } else {
-        limits::FLOOR_NONE
-    })
+impl Builder {
+    /// The slowest way of being found decides. In a cluster HTTP routes are found through a Service,
+    /// whatever the registry, and so is everything where there is no registry: proxies have to learn of it.
+    fn declared_floor(&self, registries: &[Connected], environment: &Environment) -> Duration {
+        let slowest = registries
+            .iter()
+            .map(|connected| connected.registry.propagation())
+            .max();
+        let through_a_service = registries.is_empty() || !self.routers.is_empty();
+        let declared = slowest.unwrap_or(limits::FLOOR_NONE);
+        if environment.in_cluster && through_a_service {
+            declared.max(limits::FLOOR_CLUSTER)
+        } else {
+            declared
+        }
+    }
 }
 
 pub(super) fn announce_times(
@@ -326,7 +333,7 @@ pub(super) fn announce_times(
     registries: &[Connected],
 ) {
     let environment = builder.environment.as_ref();
-    let wanted = environment.map(|environment| declared_floor(registries, environment));
+    let wanted = environment.map(|environment| builder.declared_floor(registries, environment));
     if let Some(wanted) =
         wanted.filter(|wanted| builder.times.floor.is_none() && *wanted > plan.floor)
     {
@@ -382,4 +389,43 @@ pub(super) fn runtime_has_all() -> Result<(), BuildError> {
     io.map_err(|_| BuildError::NoDriver("IO"))?;
     let time = quietly(|| drop(tokio::time::sleep(Duration::ZERO)));
     time.map_err(|_| BuildError::NoDriver("time"))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+
+    use super::*;
+    use crate::env::PodIp;
+    use crate::provider::Provider;
+
+    /// The floor of a provider in a cluster or elsewhere, with a registry or without one.
+    fn floor(in_cluster: bool, change: impl FnOnce(Builder) -> Builder) -> Duration {
+        let environment = Environment {
+            pod_ip: PodIp::Unset,
+            in_cluster,
+        };
+        let builder = Provider::builder("orders").environment(environment);
+        let mut builder = change(builder);
+        let names = [builder.services[0].parse().expect("a name")];
+        let registries = builder.connect(&names).expect("a registry");
+        builder.plan(&registries).expect("times that fit").floor
+    }
+
+    #[test]
+    fn http_routes_in_a_cluster_are_found_through_a_service_whatever_the_registry() {
+        let listed = |builder: Builder| builder.registry("memory:///orders");
+        let routes = |builder: Builder| builder.router(Router::new());
+        assert_eq!(floor(false, routes), limits::FLOOR_NONE);
+        assert_eq!(floor(true, routes), limits::FLOOR_CLUSTER);
+        assert_eq!(floor(true, listed), limits::FLOOR_PUSH);
+        let both = |builder| routes(listed(builder));
+        assert_eq!(floor(false, both), limits::FLOOR_PUSH);
+        assert_eq!(floor(true, both), limits::FLOOR_CLUSTER);
+        // Unless it is said otherwise, or routes of our own are all there is.
+        let said = Duration::from_secs(1);
+        assert_eq!(floor(true, |one| both(one).floor(said)), said);
+        let probed = |builder: Builder| listed(builder).probes();
+        assert_eq!(floor(true, probed), limits::FLOOR_PUSH);
+    }
 }

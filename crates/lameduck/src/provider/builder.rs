@@ -243,7 +243,7 @@ impl Builder {
     }
 
     /// How long Closing lasts at least: what news takes to reach every caller. Default: what the
-    /// registries say.
+    /// registries say; in a cluster 10 s where there is none, or where there are HTTP routes.
     pub fn floor(mut self, floor: Duration) -> Self {
         self.times.floor = Some(floor);
         self
