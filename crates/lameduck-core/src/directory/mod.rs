@@ -148,6 +148,8 @@ pub struct Directory {
     addresses: BTreeMap<Address, BTreeSet<EndpointId>>,
     /// How many are ready.
     ready: usize,
+    /// Whether any was at the last look.
+    had_ready: bool,
     /// Those of which something has changed since the last look.
     touched: BTreeSet<EndpointId>,
     /// Those that are not listed, and kept while nothing is ready.
@@ -175,6 +177,7 @@ impl Directory {
             endpoints: BTreeMap::new(),
             addresses: BTreeMap::new(),
             ready: 0,
+            had_ready: false,
             touched: BTreeSet::new(),
             kept: BTreeSet::new(),
             tombstones,

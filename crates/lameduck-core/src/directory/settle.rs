@@ -31,10 +31,18 @@ impl Directory {
         let mut touched = mem::take(&mut self.touched);
         for id in &touched {
             let support = self.support(*id);
-            self.settle_dialling(*id, support);
             self.settle_tier(*id, support);
         }
         let any_ready = self.ready > 0;
+        if mem::replace(&mut self.had_ready, any_ready) != any_ready {
+            // What is closing is dialled while nothing is ready, and then no more.
+            let all = self.endpoints.keys().copied();
+            let closing = all.filter(|id| self.support(*id).closing);
+            touched.extend(closing.collect::<Vec<EndpointId>>());
+        }
+        for id in &touched {
+            self.settle_dialling(*id, self.support(*id), any_ready);
+        }
         if any_ready {
             touched.append(&mut self.kept);
         }
@@ -60,7 +68,7 @@ impl Directory {
         }
     }
 
-    fn settle_dialling(&mut self, id: EndpointId, support: Support) {
+    fn settle_dialling(&mut self, id: EndpointId, support: Support, any_ready: bool) {
         let Some(endpoint) = self.endpoints.get_mut(&id) else {
             return;
         };
@@ -71,8 +79,14 @@ impl Directory {
         // registry that still says "serving" may be dead or late: the next life at that address
         // is then found by dialling, or a restart of everybody would leave nobody.
         let announced = support.closing && !endpoint.was_up;
-        let over =
-            closed && support.closing && !announced && !mutant!("directory/closing-ends-dials");
+        // Where nothing is ready, an instance that is closing and still serves is better than none: its
+        // connections end by GOAWAY long before it does.
+        let others_serve = any_ready || mutant!("directory/dials-the-last-resort");
+        let over = closed
+            && support.closing
+            && !announced
+            && others_serve
+            && !mutant!("directory/closing-ends-dials");
         let allowed = support.listed && (support.open || !over);
         if endpoint.dialling != allowed {
             self.out.push_back(Output::Dialling {

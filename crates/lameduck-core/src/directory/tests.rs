@@ -311,6 +311,47 @@ fn a_mark_takes_the_life_out_and_it_stays_out() {
 }
 
 #[test]
+fn r25_what_is_closing_is_dialled_while_nothing_is_ready() {
+    let closes = |id: i64, address, boot| {
+        [
+            mark(life(boot)),
+            change(vec![closing(id, address, life(boot))], &[]),
+        ]
+    };
+    let one = after(two_up(), closes(1, A, 1));
+    // The other one leaves too: the first is a last resort again, with its connection or without.
+    check(
+        one.clone(),
+        closes(2, B, 2).to_vec(),
+        &[
+            "life 2.0 closing by Mark",
+            "life 2.0 is LastResort",
+            "dial 0 true",
+        ],
+    );
+    let both = after(one, closes(2, B, 2));
+    check(
+        both.clone(),
+        vec![down(0), down(1)],
+        &["life 1.0 is Out", "life 2.0 is Out"],
+    );
+    // Somebody is ready: they are dialled no more, and those without a connection are forgotten.
+    let mut next = vec![change(vec![entry(3, "10.0.0.3:80", life(3))], &[])];
+    next.extend(up(2));
+    check(
+        after(both, [down(0)]),
+        next,
+        &[
+            "add 2 10.0.0.3:80",
+            "life 3.0 is Ready",
+            "dial 0 false",
+            "dial 1 false",
+            "remove 0",
+        ],
+    );
+}
+
+#[test]
 fn c32_a_new_life_at_the_address_is_used_at_its_first_event() {
     let gone = after(two_up(), [mark(life(1)), down(0)]);
     check(
@@ -349,22 +390,18 @@ fn the_registrys_closing_is_a_statement() {
         vec![change(vec![closing(1, A, life(1))], &[])],
         &[
             "life 1.0 closing by Registry",
-            "dial 0 false",
             "life 1.0 is LastResort",
+            "dial 0 false",
         ],
     );
-    // Who starts only now may still use it where nothing else is there: by one connection.
+    // A caller that starts only now may still use it where nothing else is there.
     let listed = vec![list(vec![closing(1, A, life(1))])];
     check(
         vec![],
         listed.clone(),
         &["add 0 10.0.0.1:80", "life 1.0 closing by Registry"],
     );
-    check(
-        listed,
-        up(0).to_vec(),
-        &["dial 0 false", "life 1.0 is LastResort"],
-    );
+    check(listed, up(0).to_vec(), &["life 1.0 is LastResort"]);
 }
 
 #[test]
@@ -396,8 +433,8 @@ fn a_lone_removal_uses_the_rest_and_keeps_the_last() {
         two_up(),
         vec![change(vec![], &[1])],
         &[
-            "dial 0 false",
             "life 1.0 is LastResort",
+            "dial 0 false",
             "life 1.0 is Out",
             "remove 0",
         ],
@@ -406,7 +443,7 @@ fn a_lone_removal_uses_the_rest_and_keeps_the_last() {
     check(
         one_left.clone(),
         vec![change(vec![], &[2])],
-        &["dial 1 false", "life 2.0 is LastResort"],
+        &["life 2.0 is LastResort", "dial 1 false"],
     );
     check(
         after(one_left, [change(vec![], &[2])]),

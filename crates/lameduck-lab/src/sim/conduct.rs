@@ -323,9 +323,13 @@ impl World {
         }
     }
 
-    /// Who has left by its own word is not connected to anew.
+    /// Who has left by its own word is not connected to anew, but where nobody else is ready.
     pub(super) fn keeps_away(&mut self, index: usize) {
         let caller = &self.callers[index];
+        if caller.ready().is_empty() {
+            self.barred.remove(&index);
+            return;
+        }
         let left = caller
             .peers
             .iter()

@@ -33,6 +33,17 @@ fn worlds_hold_until_one_does_not() {
 }
 
 #[test]
+fn h1_no_call_is_lost_while_an_instance_that_is_closing_serves() {
+    // Both lost one, too late or without an endpoint, after flaps of two slots and a roll.
+    for seed in [10_132_214, 10_148_065] {
+        let outcome = World::new(Scenario::from_seed(seed), false).run();
+        if let Some(violation) = outcome.violations.first() {
+            panic!("seed {seed}: {violation}");
+        }
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_bytes() {
     let timeline = |seed| World::new(Scenario::from_seed(seed), true).run().timeline;
     assert_eq!(timeline(3), timeline(3));
