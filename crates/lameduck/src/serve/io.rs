@@ -272,7 +272,15 @@ impl Io {
                 if stay.is_behind() {
                     return Poll::Pending;
                 }
-                timer.as_mut().reset(Instant::now());
+                // Asked at once: a timer that is reset to now is due only after its driver's next turn, which
+                // a loop here would keep from coming.
+                let bytes = unacknowledged(self.socket.stream()).unwrap_or_default();
+                let pause = stay.look(self.clock.now(), bytes.saturating_sub(1));
+                self.peer.wire.put(Flag::Behind, stay.is_behind());
+                let Some(pause) = pause.filter(|_| stay.is_behind()) else {
+                    return Poll::Ready(());
+                };
+                timer.as_mut().reset(Instant::now() + pause);
                 continue;
             }
             let mut buffer = ReadBuf::new(&mut waste);

@@ -239,3 +239,24 @@ async fn s1_idle_clients_that_never_close_are_not_waited_for() {
     server.end().await;
     drop(idle);
 }
+
+#[tokio::test]
+async fn s1_an_upload_without_end_after_the_answer_does_not_stop_the_runtime() {
+    let router = Router::new().route("/", axum::routing::post(|| async { "no" }));
+    let server = start(router);
+    let address = server.address;
+    let client = std::thread::spawn(move || {
+        use std::io::Write;
+        let mut socket = std::net::TcpStream::connect(address).expect("it listens");
+        let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999\r\n\r\n";
+        socket.write_all(head.as_bytes()).expect("it reads");
+        let piece = vec![0; 1 << 20];
+        (0..64)
+            .take_while(|_| socket.write_all(&piece).is_ok())
+            .count()
+    });
+    within(tokio::task::spawn_blocking(move || client.join()))
+        .await
+        .expect("no panic")
+        .expect("no panic");
+}
