@@ -355,6 +355,7 @@ mod tests {
     #[tokio::test]
     async fn a_replay_costs_calls_where_tombstones_are_missing_and_only_there() {
         assert_eq!(lost(false).await, 0);
-        assert!(lost(true).await > 20);
+        // Few: an instance that mostly fails is chosen after all others.
+        assert!(lost(true).await > 0);
     }
 }
