@@ -79,16 +79,6 @@ pub const STAGES: &[Stage] = &[
         exit_code: 0,
         minutes_max: 3,
     },
-    behind(
-        "nor behind nginx",
-        "nginx",
-        &["--proxy", "nginx", "--registry", "none", "--rate", "500"],
-    ),
-    behind(
-        "nor behind HAProxy",
-        "haproxy",
-        &["--proxy", "haproxy", "--registry", "none", "--rate", "500"],
-    ),
     Stage {
         name: Cow::Borrowed("a whole comparison loses nothing of ours"),
         needs: None,
@@ -161,22 +151,6 @@ const fn lab(name: &'static str, arguments: &'static [&'static str], exit_code: 
         arguments,
         exit_code,
         minutes_max: 3,
-    }
-}
-
-/// A lab whose servers stand behind a proxy of others.
-const fn behind(
-    name: &'static str,
-    proxy: &'static str,
-    arguments: &'static [&'static str],
-) -> Stage {
-    Stage {
-        name: Cow::Borrowed(name),
-        needs: Some(proxy),
-        program: Program::Lab,
-        arguments,
-        exit_code: 0,
-        minutes_max: 4,
     }
 }
 
