@@ -11,11 +11,13 @@ use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use lameduck_core::conn::Protocol;
 use lameduck_core::conn::linger::Linger as Stay;
 use lameduck_core::limits::{LINGER_BYTES, LINGER_CLEAN_MAX, LINGER_MAX};
+use lameduck_core::time::Timestamp;
 use lameduck_registry::driver::Clock;
 use lameduck_socket::unacknowledged;
 use socket2::SockRef;
@@ -255,33 +257,21 @@ impl Io {
         };
         let mut waste = [0_u8; 16 << 10];
         loop {
-            while timer.as_mut().poll(context).is_ready() {
-                // A socket that cannot say it has no queue to wait for. The last byte is the FIN: nothing of
-                // an answer hangs on it, and peers take their time to acknowledge it.
-                let bytes = unacknowledged(self.socket.stream()).unwrap_or_default();
-                let bytes = bytes.saturating_sub(1);
-                let pause = stay.look(self.clock.now(), bytes);
+            // Where it is heard no more it is asked at once: a timer that is reset to now is due only after its
+            // driver's next turn, which a loop here would keep from coming.
+            let asks = *left == 0 && !stay.is_behind();
+            if asks || timer.as_mut().poll(context).is_ready() {
+                let pause = look(stay, self.socket.stream(), self.clock.now());
                 self.peer.wire.put(Flag::Behind, stay.is_behind());
-                let Some(pause) = pause else {
-                    return Poll::Ready(());
-                };
-                timer.as_mut().reset(Instant::now() + pause);
-            }
-            if *left == 0 {
-                // It is heard no more, but it gets what it was answered.
-                if stay.is_behind() {
-                    return Poll::Pending;
-                }
-                // Asked at once: a timer that is reset to now is due only after its driver's next turn, which
-                // a loop here would keep from coming.
-                let bytes = unacknowledged(self.socket.stream()).unwrap_or_default();
-                let pause = stay.look(self.clock.now(), bytes.saturating_sub(1));
-                self.peer.wire.put(Flag::Behind, stay.is_behind());
-                let Some(pause) = pause.filter(|_| stay.is_behind()) else {
+                let Some(pause) = pause.filter(|_| *left > 0 || stay.is_behind()) else {
                     return Poll::Ready(());
                 };
                 timer.as_mut().reset(Instant::now() + pause);
                 continue;
+            }
+            if *left == 0 {
+                // It gets what it was answered.
+                return Poll::Pending;
             }
             let mut buffer = ReadBuf::new(&mut waste);
             let read = ready!(Pin::new(&mut self.read).poll_read(context, &mut buffer));
@@ -354,6 +344,14 @@ impl Io {
             }
         }
     }
+}
+
+/// Asks the kernel what the peer has not acknowledged; when to look again. A socket that cannot say it has no
+/// queue to wait for.
+fn look(stay: &mut Stay, socket: &TcpStream, now: Timestamp) -> Option<Duration> {
+    // The last byte is the FIN: nothing of an answer hangs on it, and peers take their time to acknowledge it.
+    let bytes = unacknowledged(socket).unwrap_or_default();
+    stay.look(now, bytes.saturating_sub(1))
 }
 
 fn decide(prefix: &[u8]) -> Option<Protocol> {
