@@ -221,8 +221,8 @@ impl Builder {
     }
 
     /// Answers HTTP probes on the port: `/livez` with 200 until the process has stopped, `/readyz` with 200
-    /// only while it is [ready](Handle::ready), `/startupz` with 200 once it has served; with 503 else. None of them counts,
-    /// as if they were [`unobserved`](Self::unobserved). Routes of the program with such a path are an error
+    /// only while it is [ready](Handle::ready), `/startupz` with 200 once it has served; with 503 else.
+    /// None of them counts, as if they were [`unobserved`](Self::unobserved). Routes of the program with such a path are an error
     /// of [`build`](Self::build). Default: none.
     pub fn probes(mut self) -> Self {
         self.has_probes = true;
@@ -296,8 +296,8 @@ impl Builder {
         self
     }
 
-    /// Shows every [`Event`](lameduck_core::event::Event) to `observer`, in the order in which they happened, on a thread of their
-    /// own: one that blocks delays nothing. [`Provider::run`] returns once the last was shown, or half
+    /// Shows every [`Event`](lameduck_core::event::Event) to `observer`, in the order in which they
+    /// happened, on a thread of their own: one that blocks delays nothing. [`Provider::run`] returns once the last was shown, or half
     /// a second later. One that panics sees nothing more.
     pub fn on_event(mut self, observer: Observer) -> Self {
         self.observers.push(observer);
