@@ -163,8 +163,19 @@ enum Standing {
 struct Pause {
     since: Timestamp,
     until: Timestamp,
-    /// The connection that ended without an answer, where that is the reason.
-    after: Option<Ticket>,
+    after: After,
+}
+
+/// What a pause follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    /// A dial that failed.
+    Failure,
+    /// This connection, which ended without an answer.
+    Connection(Ticket),
+    /// A connection that led to no better server than those that are there. A peer was reached, and it
+    /// wants no calls: calls that wait do not shorten this one, or each caller dialled it ten times a second.
+    Spare,
 }
 
 /// The machine of one endpoint.
@@ -264,7 +275,7 @@ impl Endpoint {
     fn failed(&mut self, now: Timestamp, ticket: Ticket) {
         if self.dialling == Some(ticket) {
             self.dialling = None;
-            self.back_off(now, None);
+            self.back_off(now, After::Failure);
         }
     }
 
@@ -273,7 +284,8 @@ impl Endpoint {
         if self.connections.contains_key(&ticket) {
             self.served.insert(ticket);
         }
-        let blamed = self.pause.is_some_and(|pause| pause.after == Some(ticket));
+        let after = After::Connection(ticket);
+        let blamed = self.pause.is_some_and(|pause| pause.after == after);
         if blamed && !mutant!("endpoint/late-answer-ends-the-pause") {
             self.pause = None;
             self.backoff.reset();
@@ -285,6 +297,9 @@ impl Endpoint {
         let Some(pause) = &mut self.pause else {
             return;
         };
+        if pause.after == After::Spare && !mutant!("endpoint/spares-wait-their-turn") {
+            return;
+        }
         let floor = pause.since + DIAL_WANTED_AFTER;
         if floor < pause.until && !mutant!("endpoint/wanted-dials-sooner") {
             pause.until = floor;
@@ -306,7 +321,7 @@ impl Endpoint {
             *connection = Connection::Leaving;
             self.out.push_back(Output::Retire(ticket));
             self.bound_leaving();
-            return self.back_off(now, None);
+            return self.back_off(now, After::Spare);
         }
         *connection = Connection::Usable { since };
         self.out.push_back(Output::Use(ticket));
@@ -397,11 +412,11 @@ impl Endpoint {
         if lasted || served || mutant!("endpoint/settles-before-redial") {
             self.backoff.reset();
         } else {
-            self.back_off(now, Some(ticket));
+            self.back_off(now, After::Connection(ticket));
         }
     }
 
-    fn back_off(&mut self, now: Timestamp, after: Option<Ticket>) {
+    fn back_off(&mut self, now: Timestamp, after: After) {
         if matches!(self.standing, Standing::Wanted { allowed: true }) {
             self.pause = Some(Pause {
                 since: now,
@@ -448,7 +463,7 @@ impl Endpoint {
             self.voices.leave(ticket);
             self.served.remove(&ticket);
             self.out.push_back(Output::Cut(ticket));
-            self.back_off(now, None);
+            self.back_off(now, After::Failure);
         }
     }
 
@@ -487,7 +502,7 @@ impl Endpoint {
         });
         let staying = staying.count();
         let more = core::mem::take(&mut self.more) && staying < self.connections_max;
-        if staying == 0 || more || self.seeks() {
+        if staying == 0 || more || self.seeks(staying) {
             self.last = self.last.next();
             self.dialling = Some(self.last);
             self.out.push_back(Output::Dial(self.last));

@@ -8,7 +8,8 @@ impl Endpoint {
     /// Whether a new connection leads to a server that wants no calls, as those that are there do: it was
     /// a try to find another one.
     pub(super) fn is_spare(&self, ticket: Ticket) -> bool {
-        self.shared && !self.voices.is_good(ticket) && self.has_settled_one()
+        let spare = self.shared && !self.voices.is_good(ticket) && self.has_settled_one();
+        spare && !mutant!("endpoint/spares-are-given-up")
     }
 
     pub(super) fn is_serving(&mut self, ticket: Ticket, serving: bool) {
@@ -46,8 +47,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether another connection may lead to a server that serves, where none does.
-    pub(super) fn seeks(&self) -> bool {
+    /// Whether another connection may lead to a server that serves, where none of the `staying` does. There
+    /// may be two, even where one was to be the most: the other one is a try.
+    pub(super) fn seeks(&self, staying: usize) -> bool {
+        if staying >= self.connections_max.max(2) {
+            return false;
+        }
         let mut staying = self
             .connections
             .iter()

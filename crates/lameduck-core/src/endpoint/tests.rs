@@ -592,6 +592,9 @@ fn r1_where_a_server_behind_an_address_does_not_serve_another_is_looked_for() {
     let refused = "serves false, refused true";
     let expected = [said, "watch 2", refused, "retire 2", ""];
     assert_eq!(shared(&inputs), expected);
+    // Calls that wait for it do not make it sooner.
+    let inputs = [&inputs[..], &[Input::Wanted, Input::Wanted]].concat();
+    assert_eq!(shared(&inputs)[5..], ["", ""]);
     // Closing counts too.
     assert_eq!(shared(&[Input::Closing(FIRST)]), ["dial 2"]);
     // A registration stands for one process.
@@ -620,4 +623,37 @@ fn r1_what_a_connection_said_ends_with_it() {
         "serves false, refused true",
     ];
     assert_eq!(seen[8..], expected);
+}
+
+#[test]
+fn r1_a_server_that_wants_no_calls_is_tried_ever_more_seldom_however_many_calls_wait() {
+    let mut endpoint = Endpoint::new(1).with_shared_address(true);
+    let mut now = Timestamp::ZERO;
+    let mut tries = 0;
+    for step in 0_u64.. {
+        now += Duration::from_millis(10);
+        if step > 3_000 {
+            break;
+        }
+        endpoint.handle_timeout(now);
+        endpoint.handle(now, Input::Wanted);
+        while let Some(output) = endpoint.poll() {
+            match output {
+                Output::Dial(one) => {
+                    tries += 1;
+                    for input in [
+                        Input::Dialled(one),
+                        serving(one, false),
+                        Input::Answered(one),
+                    ] {
+                        endpoint.handle(now, input);
+                    }
+                }
+                Output::Retire(one) => endpoint.handle(now, Input::Ended(one)),
+                _ => {}
+            }
+        }
+    }
+    // In half a minute; pauses double up to 5 s.
+    assert!((5..25).contains(&tries), "{tries}");
 }
