@@ -156,6 +156,9 @@ pub const HEADERS_HELD_BYTES_MAX: usize = 128 << 10;
 /// Hosts of which a server says one thing, once each: a client that is set up wrong runs on a few hosts
 /// or on all of them, and 20 lines tell which.
 pub const PEERS_TOLD_MAX: usize = 20;
+/// Hosts that a closing server remembers to have told to go: each entry is an address of 17 bytes. Requests
+/// of hosts beyond these keep Closing from being quiet, up to its cap.
+pub const FAREWELL_HOSTS_MAX: usize = 4_096;
 /// HTTP/1.1: bytes of a request's head. hyper's own bound, and so axum's: browsers send cookies of some
 /// ten kB, and whoever moves here must not get 431 for what was served before.
 pub const HTTP1_HEAD_BYTES_MAX: usize = 408 << 10;

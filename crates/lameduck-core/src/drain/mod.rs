@@ -61,9 +61,29 @@ struct Closing {
     since: Timestamp,
     /// When the connections of that time get their first GOAWAY; `None` once they have.
     go_away: Option<Timestamp>,
+    /// When they all have got it.
+    told_by: Timestamp,
     next_sample: Timestamp,
-    admitted: Option<u64>,
+    counted: Option<Counted>,
     quiet_since: Timestamp,
+}
+
+/// The gate's counters of callers' requests, as last seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counted {
+    admitted: u32,
+    /// Without those that came back.
+    learning: u32,
+}
+
+impl Counted {
+    /// From counters that wrap at 2^32.
+    const fn of(admitted: u64, returning: u64) -> Self {
+        Self {
+            admitted: admitted as u32,
+            learning: admitted.wrapping_sub(returning) as u32,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -281,8 +301,9 @@ impl Drain {
         self.state = State::Closing(Closing {
             since: now,
             go_away: Some(now + delay),
+            told_by: Timestamp::MAX,
             next_sample: now,
-            admitted: None,
+            counted: None,
             quiet_since: now,
         });
         self.sample(now);
@@ -303,15 +324,19 @@ impl Drain {
         }
     }
 
-    fn sampled(&mut self, now: Timestamp, admitted: u64, in_flight: u64) {
+    fn sampled(&mut self, now: Timestamp, counted: Counted, in_flight: u64) {
         let State::Closing(closing) = &mut self.state else {
             return;
         };
-        if closing
-            .admitted
-            .replace(admitted)
-            .is_some_and(|before| before != admitted)
-        {
+        let before = closing.counted.replace(counted).unwrap_or(counted);
+        let told = now >= closing.told_by || mutant!("drain/all-are-told-first");
+        // A peer that was told and came back learns nothing by waiting: a closed listener tells it.
+        let heard = if told && !mutant!("drain/who-came-back-does-not-count") {
+            before.learning != counted.learning
+        } else {
+            before.admitted != counted.admitted
+        };
+        if heard {
             closing.quiet_since = now;
         }
         let Some(stop) = &mut self.stop else { return };
@@ -333,14 +358,14 @@ impl Drain {
         let tell = closing.go_away.is_some_and(|at| at <= now);
         let sample = closing.next_sample <= now;
         if tell {
-            closing.go_away = None;
             let floor = self
                 .stop
                 .as_ref()
                 .map_or(self.plan.floor, |stop| stop.floor);
-            self.put(Output::GoAwayExisting {
-                pace: floor / limits::GOAWAY_PACE_DIVISOR,
-            });
+            let pace = floor / limits::GOAWAY_PACE_DIVISOR;
+            closing.go_away = None;
+            closing.told_by = now + pace;
+            self.put(Output::GoAwayExisting { pace });
         }
         let capped = self
             .stop
@@ -496,8 +521,9 @@ impl Machine for Drain {
             Input::Abort => self.abort(now),
             Input::Sampled {
                 admitted,
+                returning,
                 in_flight,
-            } => self.sampled(now, admitted, in_flight),
+            } => self.sampled(now, Counted::of(admitted, returning), in_flight),
             Input::Deregistered(ticket, result) => self.deregistered(now, ticket, result),
             Input::ListenerClosed(ticket) => self.completed(now, ticket, &Completion::Listener),
             Input::FinalGoAways(ticket) => self.completed(now, ticket, &Completion::GoAways),

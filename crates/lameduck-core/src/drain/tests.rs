@@ -25,6 +25,7 @@ struct World {
     drain: Drain,
     now: Timestamp,
     admitted: u64,
+    returning: u64,
     in_flight: u64,
     asked: Ticket,
     want: Ticket,
@@ -37,6 +38,7 @@ impl World {
             drain: Drain::new(plan, Life::first(BootId::from_bits(1))),
             now: Timestamp::ZERO,
             admitted: 0,
+            returning: 0,
             in_flight: 0,
             asked: Ticket::default(),
             want: Ticket::default(),
@@ -61,14 +63,12 @@ impl World {
                 _ => {}
             }
             if output == Output::Sample {
-                let (admitted, in_flight) = (self.admitted, self.in_flight);
-                self.drain.handle(
-                    self.now,
-                    Input::Sampled {
-                        admitted,
-                        in_flight,
-                    },
-                );
+                let sampled = Input::Sampled {
+                    admitted: self.admitted,
+                    returning: self.returning,
+                    in_flight: self.in_flight,
+                };
+                self.drain.handle(self.now, sampled);
             } else {
                 line.push(short(&output));
             }
@@ -117,6 +117,10 @@ impl World {
             "admit" => {
                 self.admitted += 1;
                 self.in_flight += 1;
+            }
+            "return" => {
+                self.admitted += 1;
+                self.returning += 1;
             }
             "until" => self.until(rest.parse().expect("milliseconds")),
             "asleep" => self.now = Timestamp::from_millis(rest.parse().expect("milliseconds")),
@@ -240,6 +244,65 @@ fn quiet_counts_from_the_last_request() {
             // Seen at 225, so that quiet ends at 725.
             "725: [draining], closelistener",
         ],
+    );
+}
+
+#[test]
+fn s6_peers_that_were_told_and_came_back_do_not_prolong_closing() {
+    // Every 10 ms, from before the signal on.
+    let ends = |plan: Plan| {
+        let mut world = World::new(plan);
+        ["start", "return", "term"]
+            .iter()
+            .for_each(|word| world.step(word));
+        for tick in 1..1_100 {
+            world.until(tick * 10);
+            world.step("return");
+        }
+        world.trace[3].clone()
+    };
+    // All are told at 225 and seen last at 200: quiet for 500 ms from then on.
+    assert_eq!(ends(plan()), "700: [draining], closelistener");
+    let floor = Duration::from_secs(2);
+    let long = ends(Plan { floor, ..plan() });
+    assert_eq!(long, "2000: [draining], closelistener");
+    // The GOAWAYs are out at 125 ms at the earliest.
+    let short = Plan {
+        floor: Duration::from_millis(100),
+        quiet: Duration::from_millis(20),
+        ..plan()
+    };
+    assert_eq!(ends(short), "125: [draining], closelistener");
+}
+
+#[test]
+fn s6_who_learns_counts_beside_those_who_came_back() {
+    check(
+        "start; return; term; until 300; return; until 410; return; admit; until 900; return; until 1000",
+        &[
+            SERVING,
+            "0: answer 1 true, stopping, [closing], unready, want closing, announce",
+            "100: go-away-existing 125",
+            // Seen at 425.
+            "925: [draining], closelistener",
+        ],
+    );
+}
+
+#[test]
+fn s6_counters_that_wrap_are_no_traffic() {
+    let mut world = World::new(plan());
+    world.admitted = u64::from(u32::MAX);
+    world.returning = u64::from(u32::MAX) - 5;
+    ["start", "term"].iter().for_each(|word| world.step(word));
+    world.until(300);
+    // As a gate whose counter is 32 bits wide says it.
+    world.admitted = 3;
+    world.returning += 4;
+    world.until(600);
+    assert_eq!(
+        world.trace.last().map(String::as_str),
+        Some("500: [draining], closelistener")
     );
 }
 
@@ -591,7 +654,7 @@ const STATES: [(&str, &str); 13] = [
     ),
 ];
 
-const INPUTS: [&str; 19] = [
+const INPUTS: [&str; 20] = [
     "start",
     "term",
     "ctrl-c",
@@ -601,6 +664,7 @@ const INPUTS: [&str; 19] = [
     "unready",
     "abort",
     "admit; until 125",
+    "return; until 125",
     "registry",
     "registry-fails",
     "listener",
@@ -642,6 +706,7 @@ fn any_step() -> impl Strategy<Value = String> {
         (0..INPUTS.len() - 1).prop_map(|index| INPUTS[index].to_owned()),
         (0u64..3000).prop_map(|millis| format!("+{millis}")),
         Just("admit".to_owned()),
+        Just("return".to_owned()),
     ]
 }
 

@@ -20,7 +20,8 @@ pub struct Plan {
     pub margin: Duration,
     /// Closing lasts at least this long: how long news of it takes to reach every caller.
     pub floor: Duration,
-    /// Closing ends once no request was admitted for this long.
+    /// Closing ends once no caller's request was admitted for this long. Requests of peers that were told
+    /// to go and came back do not count.
     pub quiet: Duration,
     /// Closing ends after this long whatever comes, counted from the request to stop.
     pub cap: Duration,
@@ -75,8 +76,12 @@ pub enum Input {
     Abort,
     /// The gate's counters, as [`Output::Sample`] asked for them.
     Sampled {
-        /// Requests ever admitted.
+        /// Requests of callers ever admitted, modulo 2^32.
         admitted: u64,
+        /// Those among them of peers that were told to go and came back on a new connection, modulo 2^32.
+        /// They cannot learn by waiting, so they keep Closing from being quiet only until every
+        /// connection has been told.
+        returning: u64,
         /// Requests in flight now.
         in_flight: u64,
     },

@@ -199,15 +199,24 @@ impl World {
             .require(!early || told.is_subset(&departure.told), || {
                 format!("process {id} said GOAWAY before NOT_SERVING had its head start")
             });
+        let last = self.oracle.last_start.get(&id).copied();
+        let floor = departure.closing + self.scenario.floor;
         if process.listening {
             let what = || format!("process {id} was told to stop at {stop} and is closing still");
-            return self.oracle.require(now <= cap, what);
+            self.oracle.require(now <= cap, what);
+            // Whoever was told and came back does not prolong it.
+            let still = last.unwrap_or_default().max(process.told_by) + limits::QUIET_WINDOW;
+            let by = still.max(floor).max(stop) + limits::QUIET_SAMPLE * 2;
+            let what = || {
+                format!(
+                    "process {id} is closing still, though nobody who learns has called since {last:?}"
+                )
+            };
+            return self.oracle.require(now <= by, what);
         }
         if std::mem::replace(&mut departure.has_closed, true) {
             return;
         }
-        let floor = departure.closing + self.scenario.floor;
-        let last = self.oracle.last_start.get(&id).copied();
         let quiet = last.is_none_or(|last| last + limits::QUIET_WINDOW <= now);
         self.oracle.require(now >= floor, || {
             format!("process {id} closed its listener at {now}, before {floor}")

@@ -9,6 +9,7 @@ use lameduck_core::instance::Life;
 use lameduck_core::machine::Ticket;
 use lameduck_core::registry::Want;
 use lameduck_core::session;
+use lameduck_core::time::Timestamp;
 use lameduck_core::watch::Ended;
 
 use super::net::Net;
@@ -60,6 +61,7 @@ impl Edge for Leaving<'_> {
     fn mark(&mut self) {
         self.process.closing = true;
         self.process.orders.announced(self.process.accepted);
+        self.process.announced = Some(self.process.accepted);
         if self.process.flaw == Some(Flaw::DropsAtAnnouncement) {
             for (call, conn) in std::mem::take(&mut self.process.running) {
                 self.net.frame(conn, false, Frame::Reset { call });
@@ -72,9 +74,13 @@ impl Edge for Leaving<'_> {
         self.process.life = life;
         self.process.closing = self.process.flaw == Some(Flaw::StaysMarked);
         self.process.orders.resumed();
+        self.process.announced = None;
+        self.process.told_by = Timestamp::MAX;
+        self.process.told_callers.clear();
     }
 
     fn go_away(&mut self, pace: Duration) {
+        self.process.told_by = self.net.now + pace;
         self.process.orders.go_away(self.process.accepted, pace);
         self.process.obey(self.net);
     }
@@ -82,6 +88,7 @@ impl Edge for Leaving<'_> {
     fn count(&self) -> Count {
         Count {
             admitted: self.process.admitted,
+            returning: self.process.returning,
             in_flight: self.process.running.len() as u64,
             owing: 0,
         }

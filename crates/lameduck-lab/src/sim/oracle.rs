@@ -46,7 +46,7 @@ pub(super) struct Oracle {
     pub(super) answered: u64,
     pub(super) excused: u64,
     pub(super) drains: u64,
-    /// When each process started its last call.
+    /// When each process started the last call that keeps it from being quiet.
     pub(super) last_start: BTreeMap<usize, Timestamp>,
     /// Nothing is placed twice.
     pub(super) once: bool,
@@ -76,7 +76,6 @@ impl Oracle {
     }
 
     pub(super) fn started(&mut self, now: Timestamp, call: CallId, process: usize) {
-        self.last_start.insert(process, now);
         let Some(story) = self.stories.get_mut(&call) else {
             return;
         };

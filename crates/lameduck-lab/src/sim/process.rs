@@ -30,6 +30,7 @@ pub(super) const BUDGET: Duration = Duration::from_secs(10);
 pub(super) const CLOSING_CAP: Duration = Duration::from_secs(4);
 /// The connection of the client that hears nothing.
 const FOREIGN: ConnId = ConnId(u64::MAX);
+const FOREIGN_CALLER: usize = usize::MAX;
 
 /// The process.
 pub(super) struct Process {
@@ -49,6 +50,14 @@ pub(super) struct Process {
     pub(super) closing: bool,
     pub(super) ready: bool,
     pub(super) admitted: u64,
+    /// Of these, requests of callers that were told to go and came back.
+    pub(super) returning: u64,
+    /// While it closes: connections with a smaller number existed at the announcement.
+    pub(super) announced: Option<u64>,
+    /// When all connections of that time have their first GOAWAY.
+    pub(super) told_by: Timestamp,
+    /// Callers that were told to go since.
+    pub(super) told_callers: BTreeSet<usize>,
     pub(super) running: BTreeMap<CallId, ConnId>,
     pub(super) connections: BTreeMap<ConnId, Connection>,
     /// How many were ever accepted: each has a number.
@@ -96,6 +105,10 @@ impl Process {
             closing: false,
             ready: true,
             admitted: 0,
+            returning: 0,
+            announced: None,
+            told_by: Timestamp::MAX,
+            told_callers: BTreeSet::new(),
             running: BTreeMap::new(),
             connections: BTreeMap::new(),
             accepted: 0,
@@ -171,8 +184,8 @@ impl Process {
         }
     }
 
-    pub(super) fn accept(&mut self, net: &mut Net, conn: ConnId) {
-        let connection = Connection::new(net.now, self.accepted);
+    pub(super) fn accept(&mut self, net: &mut Net, conn: ConnId, caller: usize) {
+        let connection = Connection::new(net.now, self.accepted, caller);
         self.accepted += 1;
         self.connections.insert(conn, connection);
         // The preface comes with the dial.
@@ -284,7 +297,7 @@ impl Process {
         work: Duration,
     ) {
         if self.listening && !self.connections.contains_key(&FOREIGN) {
-            self.accept(net, FOREIGN);
+            self.accept(net, FOREIGN, FOREIGN_CALLER);
         }
         self.request(net, oracle, FOREIGN, (call, 1, work));
         self.run(net);
@@ -313,8 +326,14 @@ impl Process {
         }
         connection.calls.insert(call);
         self.admitted += 1;
+        let came_back = self.told_callers.contains(&connection.caller)
+            && self.announced.is_some_and(|next| connection.number >= next);
+        self.returning += u64::from(came_back);
         self.running.insert(call, conn);
         oracle.started(net.now, call, self.id);
+        if !came_back || net.now < self.told_by {
+            oracle.last_start.insert(self.id, net.now);
+        }
         net.after(
             work,
             Due::Finish {
@@ -441,6 +460,9 @@ impl Process {
             return;
         };
         connection.perform(net, id);
+        if connection.told && self.announced.is_some() {
+            self.told_callers.insert(connection.caller);
+        }
         for call in std::mem::take(&mut connection.ended) {
             self.running.remove(&call);
         }

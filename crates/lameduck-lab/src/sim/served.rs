@@ -15,6 +15,8 @@ use super::wire::{CallId, ConnId, Frame, Marks};
 pub(super) struct Connection {
     pub(super) machine: Conn,
     pub(super) number: u64,
+    /// Who has dialled.
+    pub(super) caller: usize,
     /// The first GOAWAY is out.
     pub(super) told: bool,
     /// The final one is.
@@ -33,10 +35,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(now: Timestamp, number: u64) -> Self {
+    pub(super) fn new(now: Timestamp, number: u64, caller: usize) -> Self {
         Self {
             machine: Conn::new(now, Bounds::default()),
             number,
+            caller,
             told: false,
             last_told: false,
             settled: false,

@@ -331,7 +331,7 @@ impl World {
         let ok = accepts.alive && accepts.listening;
         if ok {
             link.process = Some(process);
-            self.processes[process].accept(&mut self.net, conn);
+            self.processes[process].accept(&mut self.net, conn, link.caller);
         }
         // Nothing that is sent on the connection overtakes its beginning.
         self.net.in_order(conn, Due::Dialled { conn, ok });

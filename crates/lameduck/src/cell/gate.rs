@@ -58,6 +58,8 @@ struct Cell {
     lost: AtomicU64,
     /// How many tasks were ever admitted.
     background: AtomicU64,
+    /// How many requests were admitted of peers that were told to go and came back.
+    returning: AtomicU64,
     idle: Notify,
 }
 
@@ -84,6 +86,7 @@ impl Gate {
                 tasks: AtomicU64::new(0),
                 lost: AtomicU64::new(0),
                 background: AtomicU64::new(0),
+                returning: AtomicU64::new(0),
                 idle: Notify::new(),
             }),
         }
@@ -124,6 +127,17 @@ impl Gate {
     pub fn traffic(&self) -> u64 {
         let background = self.cell.background.load(Ordering::Relaxed);
         self.admitted().wrapping_sub(background) & u64::from(u32::MAX)
+    }
+
+    /// How many requests of that traffic came of peers that were told to go and came back, modulo 2^32.
+    #[must_use]
+    pub fn returning(&self) -> u64 {
+        self.cell.returning.load(Ordering::Relaxed) & u64::from(u32::MAX)
+    }
+
+    /// The request that was admitted just now is of such a peer.
+    pub(crate) fn note_returning(&self) {
+        self.cell.returning.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many hand-overs were refused: see [`Admitted::another`].

@@ -13,8 +13,10 @@ use lameduck_core::registry::Want;
 /// The gate's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// Requests ever admitted.
+    /// Requests of callers ever admitted, modulo 2^32.
     pub admitted: u64,
+    /// Those among them of peers that were told to go and came back, modulo 2^32.
+    pub returning: u64,
     /// Requests in flight now.
     pub in_flight: u64,
     /// Answers that are done here and that their callers have not got: bytes wait in this process or in
@@ -81,11 +83,13 @@ pub fn perform(edge: &mut impl Edge, output: Output) -> ControlFlow<()> {
         Output::Sample => {
             let Count {
                 admitted,
+                returning,
                 in_flight,
                 ..
             } = edge.count();
             edge.input(Input::Sampled {
                 admitted,
+                returning,
                 in_flight,
             });
         }

@@ -249,7 +249,8 @@ impl Builder {
         self
     }
 
-    /// Closing ends once no request came for this long. Default: [`limits::QUIET_WINDOW`].
+    /// Closing ends once no caller's request came for this long, except of hosts that were told to go and came
+    /// back. Default: [`limits::QUIET_WINDOW`].
     pub fn quiet(mut self, quiet: Duration) -> Self {
         self.times.quiet = Some(quiet);
         self

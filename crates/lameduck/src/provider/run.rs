@@ -199,6 +199,7 @@ impl leaving::Edge for Edge {
     fn count(&self) -> Count {
         Count {
             admitted: self.shared.gate.traffic(),
+            returning: self.shared.gate.returning(),
             in_flight: self.shared.gate.in_flight().total,
             owing: self.shared.control().connections().owing as u64,
         }

@@ -191,6 +191,7 @@ impl Connection {
         }
         if !noticed.go_away && wire.has(Flag::GoAwayOut) {
             noticed.go_away = true;
+            self.parts.peer.is_told();
             return Some(Input::GoAwayOut);
         }
         if !noticed.last && wire.has(Flag::FinalOut) {

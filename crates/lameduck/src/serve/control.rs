@@ -37,6 +37,7 @@ impl Control {
             .announcement
             .rcu(|now| Announcement::closing(now));
         let next = self.shared.numbers.taken();
+        self.shared.farewell.begin(next);
         self.shared.orders.send_if_modified(|orders| {
             orders.announced(next);
             // Noted for later: nobody has to do anything about it now.
@@ -49,6 +50,7 @@ impl Control {
     /// go still end; the listener must be open.
     pub fn resume(&self, life: Life) {
         self.shared.orders.send_modify(Orders::resumed);
+        self.shared.farewell.take_back();
         self.shared.announcement.rcu(|now| {
             Announcement::of(life, &self.shared.services, now.generation.wrapping_add(1))
         });

@@ -38,6 +38,7 @@ mod authority;
 mod connection;
 mod control;
 mod early;
+mod farewell;
 mod fit;
 mod flavour;
 mod http;

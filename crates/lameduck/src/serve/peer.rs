@@ -68,6 +68,13 @@ impl Peer {
     /// Lets a request in, or not.
     pub(super) fn enter(self: &Arc<Self>) -> Option<Held> {
         let permit = Permit::ask(Arc::clone(self))?;
+        if self
+            .shared
+            .farewell
+            .came_back(self.number, self.remote.ip())
+        {
+            self.shared.gate.note_returning();
+        }
         self.begin();
         Some(Held::Counted(permit))
     }
@@ -138,6 +145,11 @@ impl Peer {
     /// A request of this peer is refused by h2 for its authority.
     pub(super) fn tell_refused(&self, authority: &[u8]) {
         self.shared.tell_refused(self.remote, authority);
+    }
+
+    /// The peer has been told to go: by GOAWAY, or by the answer that it gets.
+    pub(super) fn is_told(&self) {
+        self.shared.farewell.tell(self.remote.ip());
     }
 
     /// The IO wrapper is gone, and with it whatever the connection was upgraded to.

@@ -232,6 +232,7 @@ pub(super) fn mark_head(peer: &Peer, version: Version, headers: &mut HeaderMap) 
     }
     if last && version != Version::HTTP_2 {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        peer.is_told();
     }
 }
 

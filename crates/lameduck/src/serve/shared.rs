@@ -13,6 +13,7 @@ use lameduck_core::limits::{HANDSHAKE_MAX, PEERS_TOLD_MAX};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::farewell::Farewell;
 use super::limits::Limits;
 use crate::cell::gate::Gate;
 use crate::cell::tally::{Numbers, Tally};
@@ -95,6 +96,7 @@ pub(super) struct Shared {
     pub(super) orders: watch::Sender<Orders>,
     pub(super) listening: watch::Sender<Listening>,
     pub(super) numbers: Numbers,
+    pub(super) farewell: Farewell,
     /// Cancelled when health streams end, whoever serves them.
     pub(super) health_ends: CancellationToken,
     events: Events,
@@ -157,6 +159,7 @@ impl Shared {
             orders: watch::Sender::default(),
             listening: watch::Sender::new(Listening::Open),
             numbers: Numbers::default(),
+            farewell: Farewell::default(),
             health_ends: CancellationToken::new(),
             events,
             refused: ToldPeers::default(),

@@ -16,6 +16,8 @@ use tonic::service::Routes;
 use super::leaving::start;
 use super::routes::Polite;
 use crate::greeter::greeter_server::GreeterServer;
+use crate::raw::{GOAWAY, HEADERS};
+use crate::serve::client::Client;
 use crate::serve::start::{head, rest, say, within};
 
 /// A fifth of the quiet window.
@@ -198,6 +200,56 @@ async fn s6_a_worker_that_takes_permits_keeps_nothing_from_being_quiet() {
     assert_eq!(report.closing_end, ClosingEnd::Quiet, "{report}");
     assert_eq!((report.exit_code(), report.abandoned), (0, 0), "{report}");
     assert!(within(worker).await.expect("no panic") > 0);
+}
+
+/// A caller with one fixed address, which neither a registry nor a health watch tells anything: nginx,
+/// grpc-go without health, and their like.
+#[tokio::test]
+async fn s6_an_http1_caller_that_was_told_and_comes_back_does_not_prolong_closing() {
+    let router = Router::new().route("/work", post(async || "done"));
+    let provider = start(Provider::builder("orders").router(router)).await;
+    let report = stop_under_checks(provider, "POST", "/work").await;
+    assert_eq!(report.closing_end, ClosingEnd::Quiet, "{report}");
+    assert_eq!((report.exit_code(), report.abandoned), (0, 0), "{report}");
+}
+
+#[tokio::test]
+async fn s6_an_http2_caller_that_was_told_and_comes_back_does_not_prolong_closing() {
+    let router = Router::new().route("/work", get(async || "done"));
+    let (handle, running) = start(Provider::builder("orders").router(router)).await;
+    let mut client = Client::connect(handle.local_addr()).await;
+    let caller = tokio::spawn({
+        let handle = handle.clone();
+        async move {
+            let (mut told, mut back) = (0, 0);
+            while handle.phase() <= Phase::Closing {
+                let stream = client.get("/work").await;
+                loop {
+                    let Some(frame) = client.frame().await else {
+                        assert!(handle.phase() > Phase::Closing, "served while it closes");
+                        return (told, back);
+                    };
+                    match frame.kind {
+                        GOAWAY => told += 1,
+                        HEADERS if frame.stream == stream => break,
+                        _ => {}
+                    }
+                }
+                if told > back && handle.phase() == Phase::Closing {
+                    client = Client::connect(handle.local_addr()).await;
+                    back += 1;
+                }
+                tokio::time::sleep(OFTEN).await;
+            }
+            (told, back)
+        }
+    });
+    assert!(handle.stop("test").await);
+    let report = within(running).await.expect("no panic");
+    let (told, back) = within(caller).await.expect("no panic");
+    assert!(told >= 1 && back == 1, "{told} {back}");
+    assert_eq!(report.closing_end, ClosingEnd::Quiet, "{report}");
+    assert_eq!((report.exit_code(), report.abandoned), (0, 0), "{report}");
 }
 
 #[tokio::test]
