@@ -11,8 +11,8 @@ use crate::shell::{self, Failure, Outcome};
 
 /// The suite, at a version.
 const MODULE: &str = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible";
-/// The directory that it is kept in, below the cache of the user.
-const KEPT: &str = "lameduck/h2spec-v2.2.1";
+/// The directory of the user's cache that it is kept in.
+const KEPT: &str = "h2spec-v2.2.1";
 /// The server that is asked.
 const TARGET: &str = "http_target";
 /// What hyper fails too: the answer to an invalid preface, and 6.9.1/3, which depends on who is faster.
@@ -48,11 +48,7 @@ pub fn run(arguments: &[String]) -> Outcome {
 
 /// Where the suite is; builds it where it is not there yet.
 fn provide() -> Result<PathBuf, Failure> {
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(home);
-    let cache = cache.ok_or_else(|| Failure("neither HOME nor XDG_CACHE_HOME is set".into()))?;
-    let kept = cache.join(KEPT);
+    let kept = shell::cache(KEPT)?;
     let program = kept.join("h2spec");
     if !program.is_file() {
         std::fs::create_dir_all(&kept)?;

@@ -9,6 +9,7 @@ mod mutants;
 mod page;
 mod report;
 mod shell;
+mod stock;
 mod test;
 mod tidy;
 
@@ -53,6 +54,11 @@ const TASKS: &[Task] = &[
         name: "h2spec",
         about: "run the conformance suite h2spec (built by Go, kept in the user's cache) against our port",
         run: h2spec::run,
+    },
+    Task {
+        name: "stock",
+        about: "roll our servers under stock go-zero, Kratos and grpcio, each of which knows several hosts",
+        run: stock::run,
     },
     Task {
         name: "bench",

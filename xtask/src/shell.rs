@@ -39,6 +39,16 @@ pub fn root() -> PathBuf {
         .to_owned()
 }
 
+/// A directory of ours below the cache of the user, where what is costly to build is kept. It may not be
+/// there yet.
+pub fn cache(name: &str) -> Result<PathBuf, Failure> {
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(home);
+    let cache = cache.ok_or_else(|| Failure("neither HOME nor XDG_CACHE_HOME is set".into()))?;
+    Ok(cache.join("lameduck").join(name))
+}
+
 /// `cargo` with `arguments`, in the workspace's root: the cargo that runs this task.
 pub fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -167,7 +177,8 @@ fn kill_tree(root: u32) {
         .for_each(|process| signal(*process, Signal::KILL));
 }
 
-fn signal(process: u32, signal: Signal) {
+/// Sends a signal to a process that may have ended.
+pub fn signal(process: u32, signal: Signal) {
     if let Some(process) = Pid::from_raw(process.cast_signed()) {
         // One that has ended meanwhile needs no signal.
         let _ended = kill_process(process, signal);

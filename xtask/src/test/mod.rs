@@ -28,7 +28,7 @@ pub fn run(arguments: &[String]) -> Outcome {
     let without = names.join(",");
     let workspace = Workspace::load()?;
     for stage in STAGES.iter().cloned().chain(stages::examples(&workspace)) {
-        match stage.needs.filter(|need| names.contains(need)) {
+        match stage.needs.iter().find(|need| names.contains(need)) {
             Some(need) => report.left_out(&stage.name, format!("{need} is missing")),
             None => run_stage(&mut report, &stage, &workspace, &without),
         }

@@ -39,7 +39,14 @@ const NEEDS: &[Need] = &[
     Need {
         name: "go",
         programs: &["go"],
-        source: Source::ByHand("install Go 1.24 or later, which builds h2spec"),
+        source: Source::ByHand(
+            "install Go 1.24 or later, which builds h2spec and the stock callers",
+        ),
+    },
+    Need {
+        name: "python",
+        programs: &["python3", "pip3"],
+        source: Source::Debian(&["python3", "python3-pip"]),
     },
     Need {
         name: "ip",

@@ -17,8 +17,8 @@ use crate::shell::{self, Failure, Printed};
 pub struct Stage {
     /// What the report calls it.
     pub name: Cow<'static, str>,
-    /// A need without which it cannot run.
-    pub needs: Option<&'static str>,
+    /// Needs without which it cannot run.
+    pub needs: &'static [&'static str],
     program: Program,
     arguments: &'static [&'static str],
     /// The exit code that means that it holds.
@@ -54,7 +54,7 @@ pub const STAGES: &[Stage] = &[
     ),
     Stage {
         name: Cow::Borrowed("5,000 simulated worlds hold"),
-        needs: None,
+        needs: &[],
         program: Program::Built(Cow::Borrowed(LAB)),
         arguments: &["lab", "sim", "--seeds", "5000"],
         exit_code: 0,
@@ -62,18 +62,26 @@ pub const STAGES: &[Stage] = &[
     },
     Stage {
         name: Cow::Borrowed("h2spec finds our HTTP/2 as strict as hyper's"),
-        needs: Some("go"),
+        needs: &["go"],
         program: Program::Cargo,
         arguments: &["run", "--quiet", "-p", "xtask", "--", "h2spec"],
         exit_code: 0,
         minutes_max: 5,
+    },
+    Stage {
+        name: Cow::Borrowed("stock callers with several hosts lose nothing in rolls"),
+        needs: &["go", "python"],
+        program: Program::Cargo,
+        arguments: &["run", "--quiet", "-p", "xtask", "--", "stock"],
+        exit_code: 0,
+        minutes_max: 15,
     },
     lab("a short lab loses nothing", &[], 0),
     lab("nor without a second placement", &["--no-failover"], 0),
     lab("nor where links are slow", &["--slow-link"], 0),
     Stage {
         name: Cow::Borrowed("nor on a real etcd"),
-        needs: Some("etcd"),
+        needs: &["etcd"],
         program: Program::Lab,
         arguments: &["--registry", "etcd"],
         exit_code: 0,
@@ -81,7 +89,7 @@ pub const STAGES: &[Stage] = &[
     },
     Stage {
         name: Cow::Borrowed("a whole comparison loses nothing of ours"),
-        needs: None,
+        needs: &[],
         program: Program::Comparison,
         arguments: &[
             "--compare",
@@ -97,7 +105,7 @@ pub const STAGES: &[Stage] = &[
     },
     Stage {
         name: Cow::Borrowed("its report holds in a browser"),
-        needs: Some("chromium"),
+        needs: &["chromium"],
         program: Program::Cargo,
         arguments: &["run", "--quiet", "-p", "xtask", "--", "page"],
         exit_code: 0,
@@ -146,7 +154,7 @@ const fn broken(name: &'static str, arguments: &'static [&'static str]) -> Stage
 const fn lab(name: &'static str, arguments: &'static [&'static str], exit_code: i32) -> Stage {
     Stage {
         name: Cow::Borrowed(name),
-        needs: None,
+        needs: &[],
         program: Program::Lab,
         arguments,
         exit_code,
@@ -157,7 +165,7 @@ const fn lab(name: &'static str, arguments: &'static [&'static str], exit_code: 
 const fn cargo(name: &'static str, arguments: &'static [&'static str]) -> Stage {
     Stage {
         name: Cow::Borrowed(name),
-        needs: None,
+        needs: &[],
         program: Program::Cargo,
         arguments,
         exit_code: 0,
@@ -181,7 +189,7 @@ pub fn examples(workspace: &Workspace) -> Vec<Stage> {
 fn example(name: &str) -> Stage {
     Stage {
         name: Cow::Owned(format!("example {name}")),
-        needs: None,
+        needs: &[],
         program: Program::Built(Cow::Owned(format!("debug/examples/{name}"))),
         arguments: &[],
         exit_code: 0,
