@@ -75,7 +75,10 @@ impl AnswerBody {
 
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<tonic::Status> {
         match &mut self.deadline {
-            Some(sleep) => sleep.as_mut().poll(cx).map(|()| error::deadline()),
+            Some(sleep) => {
+                ready!(sleep.as_mut().poll(cx));
+                Poll::Ready(error::deadline_in_answer(&self.link.endpoint.address))
+            }
             None => Poll::Pending,
         }
     }

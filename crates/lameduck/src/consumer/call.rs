@@ -18,12 +18,14 @@ use tonic::body::Body;
 use super::Directory;
 use super::body::AnswerBody;
 use super::channel::Options;
-use super::connection::{Outgoing, say_who};
+use super::connection::{Failure, Outgoing, say_who};
 use super::directory::Shared;
+use super::endpoint::Endpoint;
 use super::error::{self, CallFailed};
 use super::gather::gather;
 use super::link::Unanswered;
 use super::pick::{Pick, Place};
+use super::unavailable;
 use crate::deadline::{self, GRPC_TIMEOUT};
 
 /// Runs one call. Its deadline stands over everything: choice and waiting, each attempt, and the answer.
@@ -65,6 +67,40 @@ struct Failed {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
     /// The body, where it came back.
     body: Option<Outgoing>,
+    /// The server's own answer, where there is one: UNAVAILABLE.
+    answer: Option<Box<Response<Body>>>,
+}
+
+impl Failed {
+    fn at(endpoint: &Endpoint, proof: Proof, code: tonic::Code) -> Self {
+        Self {
+            endpoint: endpoint.id,
+            at: (endpoint.address.clone(), endpoint.incarnation()),
+            proof,
+            own_fault: false,
+            left_out: false,
+            code,
+            source: None,
+            body: None,
+            answer: None,
+        }
+    }
+
+    fn unanswered(endpoint: &Endpoint, failure: Failure) -> Self {
+        let error = failure.error;
+        Self {
+            own_fault: error.is_own_fault(),
+            left_out: error.is_left_out(),
+            body: failure.unsent.map(|body| *body),
+            ..Self::at(endpoint, error.proof, error.code())
+        }
+        .caused_by(error)
+    }
+
+    fn caused_by(self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        let source = Some(source.into());
+        Self { source, ..self }
+    }
 }
 
 impl Call {
@@ -96,32 +132,40 @@ impl Call {
         let shared = self.shared();
         shared.budget.deposit(shared.hub.clock().now());
         let mut body = Outgoing::take(body, REPLAY_BYTES_MAX);
+        // The last server's own UNAVAILABLE.
+        let mut kept = None;
         loop {
-            let place = self.place().await?;
+            let place = match self.place().await {
+                Ok(place) => place,
+                Err(status) => return end(kept, status),
+            };
             if !self.chose(&place) {
                 continue;
             }
             let copy = body.replay();
             let endpoint = Arc::clone(&place.link.endpoint);
             let attempt = self.attempt(place, body);
-            let answer = match self.deadline {
+            let answered = match self.deadline {
                 None => attempt.await,
                 Some(deadline) => match timeout_at(deadline, attempt).await {
                     Ok(answer) => answer,
                     Err(_) => return Err(error::deadline_at(&endpoint.address)),
                 },
             };
-            match answer {
+            let mut failed = match answered {
                 Ok(response) => return Ok(response),
-                Err(failed) => body = self.again(failed, copy)?,
+                Err(failed) => failed,
+            };
+            kept = failed.answer.take().or(kept);
+            match self.again(failed, copy) {
+                Ok(again) => body = again,
+                Err(status) => return end(kept, status),
             }
         }
     }
 
     async fn attempt(&self, place: Place, body: Outgoing) -> Result<Response<Body>, Failed> {
-        // What cannot be sent again gains nothing by an answer that is kept back; and a client that
-        // speaks only once it has the head would wait for ever.
-        let replayable = body.is_whole();
+        let may_be_again = body.is_whole() && self.policy.idempotent;
         let Place {
             link,
             slot,
@@ -129,52 +173,22 @@ impl Call {
             ..
         } = place;
         let endpoint = Arc::clone(&link.endpoint);
-        let failed = |proof, code, source, body| Failed {
-            endpoint: endpoint.id,
-            at: (endpoint.address.clone(), endpoint.incarnation()),
-            proof,
-            own_fault: false,
-            left_out: false,
-            code,
-            source,
-            body,
-        };
         let leaving = self.options.tell_leaving.then(|| link.leaving());
         let mut response = match link.place(slot, &self.head, body).await {
             Ok(response) => response,
             Err(Unanswered::Refused) => {
                 let code = tonic::Code::Unavailable;
-                return Err(failed(Proof::NotProcessed, code, None, None));
+                return Err(Failed::at(&endpoint, Proof::NotProcessed, code));
             }
-            Err(Unanswered::Failed(failure)) => {
-                let body = failure.unsent.map(|body| *body);
-                let (proof, code) = (failure.error.proof, failure.error.code());
-                let own_fault = failure.error.is_own_fault();
-                let left_out = failure.error.is_left_out();
-                return Err(Failed {
-                    own_fault,
-                    left_out,
-                    ..failed(proof, code, Some(failure.error.into()), body)
-                });
-            }
+            Err(Unanswered::Failed(failure)) => return Err(Failed::unanswered(&endpoint, failure)),
         };
-        endpoint.answered(!is_unavailable(&response));
         if let Some(leaving) = leaving {
             response.extensions_mut().insert(leaving);
         }
         let directory = Arc::clone(&self.directory);
         let response =
             response.map(|body: AnswerBody| body.of_call(directory, in_flight, self.deadline));
-        if !replayable || !self.policy.idempotent {
-            return Ok(response.map(|body| Body::new(body.for_application())));
-        }
-        match gather(response).await {
-            Ok(response) => Ok(response.map(Body::new)),
-            Err(status) => {
-                let code = status.code();
-                Err(failed(Proof::Unknown, code, Some(status.into()), None))
-            }
-        }
+        take(&endpoint, response, may_be_again).await
     }
 
     /// Decides after a failed attempt: the body for the next one, or the status for the caller.
@@ -241,8 +255,54 @@ impl Call {
     }
 }
 
-/// Whether this answer says, without a message, that the server cannot serve.
-fn is_unavailable<B>(response: &Response<B>) -> bool {
-    let code = response.headers().get("grpc-status");
-    code.map(|code| tonic::Code::from_bytes(code.as_bytes())) == Some(tonic::Code::Unavailable)
+/// Looks at an answer that has begun. One that says UNAVAILABLE has failed where the call `may_be_again`
+/// placed; its answer is kept back until that is known. What cannot be sent again gains nothing by that,
+/// and a client that speaks only once it has the head would wait for ever.
+async fn take(
+    endpoint: &Arc<Endpoint>,
+    response: Response<AnswerBody>,
+    may_be_again: bool,
+) -> Result<Response<Body>, Failed> {
+    let (response, unavailable, repeatable) = if unavailable::in_head(&response) {
+        let repeatable = unavailable::may_be_repeated(response.headers());
+        // What a proxy's page may say is no part of a gRPC answer: tonic would take it for a message that
+        // is broken.
+        (response.map(|_| Body::empty()), true, repeatable)
+    } else if may_be_again {
+        let response = match gather(response).await {
+            Ok(response) => response,
+            Err(status) => {
+                let code = status.code();
+                return Err(Failed::at(endpoint, Proof::Unknown, code).caused_by(status));
+            }
+        };
+        let answer = response.body();
+        let (unavailable, repeatable) = (answer.is_unavailable(), answer.may_be_repeated());
+        (response.map(Body::new), unavailable, repeatable)
+    } else {
+        let response = response.map(|body| Body::new(body.for_application()));
+        (response, false, false)
+    };
+    endpoint.answered(!unavailable);
+    if unavailable && may_be_again && repeatable {
+        let failed = Failed::at(endpoint, Proof::Unknown, tonic::Code::Unavailable);
+        return Err(Failed {
+            answer: Some(Box::new(response)),
+            ..failed
+        });
+    }
+    Ok(response)
+}
+
+/// What the application gets where the call is not placed again: a server's own answer, if there was one,
+/// since its status and details say more than that no other server answered. That the deadline has passed
+/// comes before it.
+fn end(
+    kept: Option<Box<Response<Body>>>,
+    status: tonic::Status,
+) -> Result<Response<Body>, tonic::Status> {
+    match kept {
+        Some(answer) if status.code() != tonic::Code::DeadlineExceeded => Ok(*answer),
+        _ => Err(status),
+    }
 }

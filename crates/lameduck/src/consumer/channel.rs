@@ -188,7 +188,7 @@ impl ChannelBuilder {
 
     /// Declares a method idempotent, by its path (`/greeter.v1.Greeter/Hello`): doing it twice is as
     /// good as doing it once, so a call that *may* have been processed may be placed once more,
-    /// within the retry budget. Its answer is given to the application once the first message is
+    /// within the retry budget; so may one that a server answers with UNAVAILABLE. Its answer is given to the application once the first message is
     /// whole. Nothing is idempotent unless declared. What is no such path would never match, and is
     /// refused by [`build`](Self::build).
     pub fn idempotent(mut self, path: impl Into<Box<str>>) -> Self {

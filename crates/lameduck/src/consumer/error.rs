@@ -117,12 +117,14 @@ impl Error for CallFailed {
     }
 }
 
-/// The deadline that the application set has passed.
-pub(super) fn deadline() -> tonic::Status {
-    tonic::Status::deadline_exceeded("the call's deadline has passed")
+/// The deadline that the application set has passed, within an answer that has begun.
+pub(super) fn deadline_in_answer(address: &Address) -> tonic::Status {
+    tonic::Status::deadline_exceeded(format!(
+        "the call's deadline has passed while it read the answer of {address}"
+    ))
 }
 
-/// The same, while the call was there.
+/// The same, before the answer began.
 pub(super) fn deadline_at(address: &Address) -> tonic::Status {
     tonic::Status::deadline_exceeded(format!(
         "the call's deadline has passed while it waited for the answer of {address}"

@@ -8,12 +8,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes};
-use http::Response;
+use http::{HeaderMap, Response};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use lameduck_core::limits::REPLAY_BYTES_MAX;
 
 use super::body::AnswerBody;
+use super::unavailable;
 
 /// gRPC's message prefix: one byte of flags, four of length.
 const PREFIX: usize = 5;
@@ -48,6 +49,24 @@ pub(super) async fn gather(
     }
     let rest = rest.for_application();
     Ok(Response::from_parts(head, Gathered { frames, rest }))
+}
+
+impl Gathered {
+    /// The trailers of an answer without a message.
+    fn trailers_alone(&self) -> Option<&HeaderMap> {
+        self.frames.front()?.trailers_ref()
+    }
+
+    /// Whether it says, without a message, that the server cannot serve.
+    pub(super) fn is_unavailable(&self) -> bool {
+        self.trailers_alone().is_some_and(unavailable::in_trailers)
+    }
+
+    /// Whether the server leaves it to the caller when the call is placed again.
+    pub(super) fn may_be_repeated(&self) -> bool {
+        self.trailers_alone()
+            .is_none_or(unavailable::may_be_repeated)
+    }
 }
 
 /// How much of the first message has come.

@@ -25,6 +25,7 @@ mod link;
 mod names;
 mod pick;
 mod reach;
+mod unavailable;
 mod wait;
 mod watch;
 

@@ -221,8 +221,9 @@ async fn an_applications_unavailable_is_an_answer() {
     let (a, b) = (Node::start("a", None).await, Node::start("b", None).await);
     a.facts.act(Deed::Unavailable);
     b.facts.act(Deed::Unavailable);
-    let builder = Hub::new().channel_builder(&direct(&[a.address, b.address]));
-    let channel = builder.idempotent(HELLO).build().expect("a target");
+    let target = direct(&[a.address, b.address]);
+    // Not declared idempotent: one that said so may have done something before.
+    let channel = Hub::new().channel(&target).expect("a target");
     let status = hello(&channel).await.expect_err("as it says");
     assert_eq!(
         (status.code(), status.message()),
@@ -527,4 +528,25 @@ async fn r22_a_deadline_that_passes_names_the_instance() {
     let status = status.expect_err("it hangs");
     assert_eq!(status.code(), Code::DeadlineExceeded);
     assert!(status.message().contains(&address.to_string()), "{status}");
+}
+
+#[tokio::test]
+async fn r22_a_deadline_that_passes_within_an_answer_names_the_instance() {
+    let (listener, address) = crate::raw::listen().await;
+    let _server = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(async move {
+        let mut peer = crate::raw::Peer::ready(&listener, &[]).await;
+        let stream = peer.request().await;
+        peer.head(stream).await;
+        peer.rest().await
+    }));
+    let builder = Hub::new().channel_builder(&direct(&[address]));
+    let channel = builder.health(false).build().expect("a target");
+    ready(&channel).await;
+    let mut request = tonic::Request::new(HelloRequest::default());
+    request.set_timeout(Duration::from_millis(300));
+    let status = GreeterClient::new(channel).hello(request).await;
+    let status = status.expect_err("its message never comes");
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    let read = format!("while it read the answer of {address}");
+    assert!(status.message().contains(&read), "{status}");
 }

@@ -15,6 +15,7 @@ mod partition;
 mod rolls;
 mod skipped;
 mod streams;
+mod unavailable;
 mod vip;
 mod waiting;
 
