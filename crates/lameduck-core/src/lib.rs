@@ -16,6 +16,7 @@ pub mod balance;
 pub mod conn;
 pub mod directory;
 pub mod drain;
+pub mod effects;
 pub mod endpoint;
 pub mod event;
 pub mod failover;

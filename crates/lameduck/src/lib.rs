@@ -46,7 +46,6 @@
 pub mod cell;
 pub mod consumer;
 pub mod deadline;
-pub mod effects;
 pub mod env;
 mod foreign;
 mod frames;

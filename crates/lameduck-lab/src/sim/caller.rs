@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use lameduck::effects::directory::{InOrder, Message, Performer};
-use lameduck::effects::speaker::{Speaker, Worth};
-use lameduck::effects::statement;
 use lameduck_core::directory::{Directory, EndpointId, Snapshot, Tombstones};
+use lameduck_core::effects::directory::{InOrder, Message, Performer};
+use lameduck_core::effects::speaker::{Speaker, Worth};
+use lameduck_core::effects::statement;
 use lameduck_core::endpoint::{self, Endpoint};
 use lameduck_core::failover::budget::RetryBudget;
 use lameduck_core::instance::Incarnation;

@@ -1,9 +1,9 @@
 //! What a simulated caller can do about one endpoint and one connection of it.
 
-use lameduck::effects::directory::Message;
-use lameduck::effects::statement::Hearers;
-use lameduck::effects::{endpoint as endpoint_effects, watch as watch_effects};
 use lameduck_core::directory::{self, EndpointId};
+use lameduck_core::effects::directory::Message;
+use lameduck_core::effects::statement::Hearers;
+use lameduck_core::effects::{endpoint as endpoint_effects, watch as watch_effects};
 use lameduck_core::endpoint;
 use lameduck_core::event::ClosingSource;
 use lameduck_core::failover::Proof;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lameduck::effects::leaving::{Count, Edge};
 use lameduck_core::drain::{Command, Input, Report};
+use lameduck_core::effects::leaving::{Count, Edge};
 use lameduck_core::event::Phase;
 use lameduck_core::instance::Life;
 use lameduck_core::machine::Ticket;

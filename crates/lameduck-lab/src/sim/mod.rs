@@ -4,7 +4,7 @@
 //! repeats, and an operator who rolls, holds, kills and pauses. Everything that decides is the
 //! production machine of `lameduck-core` (drain, conn, session, mirror, directory, endpoint, watch,
 //! the store, attempts and budget), and what their outputs do is the production mapping of
-//! `lameduck::effects`; what is simulated is only what they act upon. Each world is judged
+//! `lameduck_core::effects`; what is simulated is only what they act upon. Each world is judged
 //! by an oracle (no call lost, none run twice, nobody chosen against better knowledge) and, once it
 //! has come to rest, by what must have come true (everybody found, everybody registered, nobody
 //! stuck). Where something is violated, the scenario is shrunk, and its timeline is printed; the

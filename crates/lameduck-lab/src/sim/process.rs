@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use lameduck::effects::connection::Orders;
-use lameduck::effects::leaving;
 use lameduck_core::conn::{self, Protocol};
 use lameduck_core::drain::{self, Drain, Plan, Reason, Report};
+use lameduck_core::effects::connection::Orders;
+use lameduck_core::effects::leaving;
 use lameduck_core::event::Phase;
 use lameduck_core::instance::{BootId, Life, State};
 use lameduck_core::machine::{Machine, Ticket, earliest};

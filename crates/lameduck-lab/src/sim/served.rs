@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use lameduck::effects::connection::{self, Edge};
 use lameduck_core::conn::{Bounds, Conn, Input, Look, Reason};
+use lameduck_core::effects::connection::{self, Edge};
 use lameduck_core::instance::Life;
 use lameduck_core::machine::{Machine, Ticket};
 use lameduck_core::time::Timestamp;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use lameduck::effects::directory::{Edge, Message};
 use lameduck_core::directory::{self, EndpointId, Snapshot};
+use lameduck_core::effects::directory::{Edge, Message};
 use lameduck_core::endpoint::{self, Endpoint};
 use lameduck_core::event::Event;
 use lameduck_core::instance::{Incarnation, Instance};

@@ -25,9 +25,9 @@ use crate::cell::counter::Pace;
 use crate::cell::endpoint::{Spot, Spots, Withheld};
 use crate::cell::line::Line;
 use crate::cell::waiters::Waiters;
-use crate::effects::directory::{self as effects, InOrder, Performer};
 use crate::foreign::quietly_await;
 use crate::hub::HubHandle;
+use lameduck_core::effects::directory::{self as effects, InOrder, Performer};
 
 /// One version of what calls choose from.
 #[derive(Debug, Default)]

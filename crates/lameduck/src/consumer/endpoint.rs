@@ -29,9 +29,9 @@ use super::reach::{Outcome, Reach, Want};
 use super::watch::{self, WatchHandle};
 use crate::cell::counter::Number;
 use crate::cell::endpoint::{Spot, Withheld};
-use crate::effects;
-use crate::effects::statement::Hearers;
 use crate::hub::Bounds;
+use lameduck_core::effects;
+use lameduck_core::effects::statement::Hearers;
 
 /// The id of a connection's first stream, which is the health Watch's where it is asked.
 const FIRST_STREAM: u32 = 1;

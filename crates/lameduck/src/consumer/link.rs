@@ -16,9 +16,9 @@ use super::connection::{Connection, Failure, Outgoing, Slot};
 use super::endpoint::Endpoint;
 use super::leaving::Leaving;
 use crate::cell::switch::Switch;
-use crate::effects::speaker::{Speaker, Worth};
-use crate::effects::statement;
 use crate::mark::{self, Identity};
+use lameduck_core::effects::speaker::{Speaker, Worth};
+use lameduck_core::effects::statement;
 
 /// One connection of an endpoint.
 #[derive(Debug)]

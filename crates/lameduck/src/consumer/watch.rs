@@ -12,8 +12,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::health;
 use super::link::Link;
-use crate::effects;
-use crate::effects::statement::Hearers;
+use lameduck_core::effects;
+use lameduck_core::effects::statement::Hearers;
 
 /// Keeps a connection's health asked for; dropped, it cancels the Watch.
 #[derive(Debug)]

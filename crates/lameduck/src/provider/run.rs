@@ -20,10 +20,10 @@ use super::hooks::Hook;
 use super::registration::Registrations;
 use super::report;
 use super::signals::Membership;
-use crate::effects::leaving::{self, Count};
 use crate::foreign::discard;
 use crate::observe::Events;
 use crate::serve::Server;
+use lameduck_core::effects::leaving::{self, Count};
 
 impl Provider {
     /// Serves until a signal, or the program through its [`handle`](Self::handle), asks to leave;

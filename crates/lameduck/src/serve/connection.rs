@@ -22,8 +22,8 @@ use super::peer::Peer;
 use super::shared::{Crowd, Shared};
 use crate::cell::tally::Gauge;
 use crate::cell::wire::Flag;
-use crate::effects;
-use crate::effects::connection::Orders;
+use lameduck_core::effects;
+use lameduck_core::effects::connection::Orders;
 use lameduck_registry::driver::Clock;
 
 /// Takes one accepted socket on, and gives what serves it until it has ended. `None` where the peer

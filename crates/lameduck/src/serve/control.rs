@@ -8,7 +8,7 @@ use lameduck_core::limits::{CUT_FLUSH, FINAL_GOAWAY_MAX};
 
 use super::shared::{Announcement, Listening, Shared};
 use crate::cell::tally::Gauge;
-use crate::effects::connection::Orders;
+use lameduck_core::effects::connection::Orders;
 
 /// Tells a running [`Server`](super::Server) what to do. Clones tell the same server.
 #[derive(Clone)]

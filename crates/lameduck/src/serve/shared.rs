@@ -17,9 +17,9 @@ use super::farewell::Farewell;
 use super::limits::Limits;
 use crate::cell::gate::Gate;
 use crate::cell::tally::{Numbers, Tally};
-use crate::effects::connection::Orders;
 use crate::mark::{Identity, ShowLife, life_value};
 use crate::observe::Events;
+use lameduck_core::effects::connection::Orders;
 
 /// What answers say about who gives them.
 #[derive(Clone, Debug)]

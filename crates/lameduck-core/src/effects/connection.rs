@@ -1,9 +1,9 @@
-//! One connection of a server: what the process orders, what its [machine](lameduck_core::conn) is
+//! One connection of a server: what the process orders, what its [machine](crate::conn) is
 //! told of that, and what the machine says, done.
 
-use std::time::Duration;
+use core::time::Duration;
 
-use lameduck_core::conn::{Input, Look, Output, Reason};
+use crate::conn::{Input, Look, Output, Reason};
 
 /// First GOAWAYs are spread over a pace in this many steps, by the connection's number.
 const PACE_STEPS: u64 = 256;
@@ -105,6 +105,8 @@ pub fn perform(edge: &mut impl Edge, output: Output) -> Option<Input> {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     fn told(orders: Orders, number: u64) -> Vec<Input> {

@@ -4,11 +4,11 @@
 //! can publish a new view. So calls are kept away first, then the directory is told; and only once
 //! the directory has heard *that* statement and still says "ready" are they let in again.
 
-use lameduck_core::directory::{EndpointId, Input};
-use lameduck_core::endpoint;
-use lameduck_core::event::ClosingSource;
-use lameduck_core::instance::{Incarnation, Life};
-use lameduck_core::machine::Ticket;
+use crate::directory::{EndpointId, Input};
+use crate::endpoint;
+use crate::event::ClosingSource;
+use crate::instance::{Incarnation, Life};
+use crate::machine::Ticket;
 
 use super::directory::Message;
 

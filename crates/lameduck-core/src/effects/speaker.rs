@@ -1,8 +1,8 @@
 //! Who answers on a connection, as far as it has said: the sender of in-band marks.
 
-use std::cmp::Ordering;
+use core::cmp::Ordering;
 
-use lameduck_core::instance::{Incarnation, Life};
+use crate::instance::{Incarnation, Life};
 
 /// Who answers on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub enum Worth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lameduck_core::instance::BootId;
+    use crate::instance::BootId;
 
     #[test]
     fn who_answers_on_a_connection() {

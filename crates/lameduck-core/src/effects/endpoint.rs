@@ -1,9 +1,9 @@
-//! The connections of one endpoint: what its [machine](lameduck_core::endpoint) says, done.
+//! The connections of one endpoint: what its [machine](crate::endpoint) says, done.
 
-use std::ops::ControlFlow;
+use core::ops::ControlFlow;
 
-use lameduck_core::endpoint::Output;
-use lameduck_core::machine::Ticket;
+use crate::endpoint::Output;
+use crate::machine::Ticket;
 
 use super::statement::{self, Hearers};
 
@@ -11,8 +11,8 @@ use super::statement::{self, Hearers};
 pub trait Edge {
     /// Who hears of it.
     fn hearers(&mut self) -> impl Hearers;
-    /// Connects: [`Dialled`](lameduck_core::endpoint::Input::Dialled) or
-    /// [`Failed`](lameduck_core::endpoint::Input::Failed).
+    /// Connects: [`Dialled`](crate::endpoint::Input::Dialled) or
+    /// [`Failed`](crate::endpoint::Input::Failed).
     fn dial(&mut self, ticket: Ticket);
     /// Takes a dialled connection on, and follows its end. False where it is gone already.
     fn attach(&mut self, ticket: Ticket) -> bool;

@@ -1,7 +1,7 @@
-//! The health of one connection: what its [client](lameduck_core::watch) says, done.
+//! The health of one connection: what its [client](crate::watch) says, done.
 
-use lameduck_core::machine::Ticket;
-use lameduck_core::watch::{Name, Output};
+use crate::machine::Ticket;
+use crate::watch::{Name, Output};
 
 use super::statement::{self, Hearers};
 
@@ -11,10 +11,10 @@ pub trait Edge {
     fn hearers(&mut self) -> impl Hearers;
     /// Which connection of that endpoint.
     fn connection(&self) -> Ticket;
-    /// Opens a Watch: [`Status`](lameduck_core::watch::Input::Status), and
-    /// [`Ended`](lameduck_core::watch::Input::Ended) at last.
+    /// Opens a Watch: [`Status`](crate::watch::Input::Status), and
+    /// [`Ended`](crate::watch::Input::Ended) at last.
     fn watch(&mut self, ticket: Ticket, name: Name);
-    /// Asks once: [`Checked`](lameduck_core::watch::Input::Checked).
+    /// Asks once: [`Checked`](crate::watch::Input::Checked).
     fn check(&mut self, ticket: Ticket, name: Name);
     /// Ends a Watch of ours.
     fn cancel(&mut self, ticket: Ticket);

@@ -1,15 +1,15 @@
-//! A service's live view: what its [directory](lameduck_core::directory) says, done.
+//! A service's live view: what its [directory](crate::directory) says, done.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::ControlFlow;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use core::ops::ControlFlow;
 
-use lameduck_core::directory::{Directory, EndpointId, Input, Output, Snapshot};
-use lameduck_core::endpoint;
-use lameduck_core::event::{Event, Tier};
-use lameduck_core::instance::Incarnation;
-use lameduck_core::machine::Machine;
-use lameduck_core::name::Address;
-use lameduck_core::time::Timestamp;
+use crate::directory::{Directory, EndpointId, Input, Output, Snapshot};
+use crate::endpoint;
+use crate::event::{Event, Tier};
+use crate::instance::Incarnation;
+use crate::machine::Machine;
+use crate::name::Address;
+use crate::time::Timestamp;
 
 /// What a directory is told. `W` names a withholding, see [`statement`](super::statement).
 #[derive(Debug)]
@@ -224,11 +224,16 @@ impl<W: Copy> Performer<W> {
 
 #[cfg(test)]
 mod tests {
+    use alloc::borrow::ToOwned;
+    use alloc::format;
+    use alloc::string::String;
+    use alloc::vec::Vec;
+
     use super::*;
-    use lameduck_core::directory::{Member, Tombstones};
-    use lameduck_core::event::ClosingSource;
-    use lameduck_core::instance::{BootId, Instance, Life};
-    use lameduck_core::registry::{Entry, EntryId, Update};
+    use crate::directory::{Member, Tombstones};
+    use crate::event::ClosingSource;
+    use crate::instance::{BootId, Instance, Life};
+    use crate::registry::{Entry, EntryId, Update};
 
     /// Writes down what it is asked to do.
     #[derive(Default)]

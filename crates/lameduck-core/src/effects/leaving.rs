@@ -1,14 +1,14 @@
-//! A process that leaves: what the [drain](lameduck_core::drain) says, done.
+//! A process that leaves: what the [drain](crate::drain) says, done.
 
-use std::ops::ControlFlow;
-use std::time::Duration;
+use core::ops::ControlFlow;
+use core::time::Duration;
 
-use lameduck_core::drain::{Command, Input, Output, Report};
-use lameduck_core::event::Phase;
-use lameduck_core::instance::Life;
-use lameduck_core::limits::FINAL_GOAWAY_MAX;
-use lameduck_core::machine::Ticket;
-use lameduck_core::registry::Want;
+use crate::drain::{Command, Input, Output, Report};
+use crate::event::Phase;
+use crate::instance::Life;
+use crate::limits::FINAL_GOAWAY_MAX;
+use crate::machine::Ticket;
+use crate::registry::Want;
 
 /// The gate's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
