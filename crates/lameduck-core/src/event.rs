@@ -245,6 +245,18 @@ pub enum Event {
         /// The services that it names, separated by commas.
         serves: String,
     },
+    /// Two lives have been registered at one address for
+    /// [`limits::CLAIM_TOLD_AFTER`](crate::limits::CLAIM_TOLD_AFTER): two programs advertise it, or
+    /// something keeps a registration alive whose program has gone. Whoever answers there gets the calls.
+    /// Said once, until other lives claim it.
+    AddressClaimed {
+        /// Whose directory lists both.
+        service: Option<ServiceName>,
+        /// The address.
+        address: Address,
+        /// The two that were registered first.
+        lives: [Incarnation; 2],
+    },
     /// An instance does not let its health be asked (any code but UNAVAILABLE, UNIMPLEMENTED and
     /// NOT_FOUND, before it gave a status): it is used as one without a health service. Said once of the
     /// instances of a directory.

@@ -291,6 +291,9 @@ pub const STORE_LEASE_TTL_MAX: Duration = Duration::from_secs(9_000_000_000);
 
 /// A tombstone hides its life for this long: longer than any late registry data seen in the field.
 pub const TOMBSTONE_TTL: Duration = Duration::from_secs(600);
+/// Two lives that claim one address are said after so long: three leases ([`LEASE_TTL`]). A program that
+/// was killed and started again leaves its old registration until its lease ends.
+pub const CLAIM_TOLD_AFTER: Duration = Duration::from_secs(30);
 /// Tombstones of one hub; the oldest is dropped and counted.
 pub const TOMBSTONES_MAX: usize = 10_000;
 /// A removed endpoint's streams are cut after this long.

@@ -227,7 +227,7 @@ fn log_of_connections(event: &Event) {
             "a client's connection was ended: it resets calls as soon as it has sent them; where it is no \
              attack, raise `rapid_resets` by Builder::server"
         ),
-        _ => log_of_callers(event),
+        _ => log_of_listed(event),
     }
 }
 
@@ -241,7 +241,8 @@ const fn word(want: Want) -> &'static str {
     }
 }
 
-fn log_of_callers(event: &Event) {
+/// What is wrong with those that a registry lists.
+fn log_of_listed(event: &Event) {
     match event {
         Event::RecordSkipped { service, what } => {
             let service = service.as_ref().map_or("", ServiceName::as_str);
@@ -265,6 +266,21 @@ fn log_of_callers(event: &Event) {
                  allow grpc.health.v1.Health/Watch there, or say ChannelBuilder::health(false)"
             );
         }
+        Event::AddressClaimed {
+            service,
+            address,
+            lives: [one, other],
+        } => {
+            let service = service.as_ref().map_or("", ServiceName::as_str);
+            warn!(
+                %service,
+                %address,
+                %one,
+                %other,
+                "two lives are registered at one address: two programs advertise it, or something keeps a \
+                 registration alive whose program has gone"
+            );
+        }
         Event::WrongService {
             service,
             address,
@@ -278,6 +294,12 @@ fn log_of_callers(event: &Event) {
                  {service}"
             );
         }
+        _ => log_of_callers(event),
+    }
+}
+
+fn log_of_callers(event: &Event) {
+    match event {
         Event::Closing {
             address,
             incarnation,
@@ -529,12 +551,21 @@ mod tests {
             address: address.clone(),
             serves: "test".to_owned(),
         };
+        let claimed = Event::AddressClaimed {
+            service: service.clone(),
+            address: address.clone(),
+            lives: [incarnation, Incarnation::Lease(0x7f)],
+        };
         let unasked = Event::HealthRefused {
             service: service.clone(),
             address: address.clone(),
             error: "PermissionDenied: no".to_owned(),
         };
         let lines = [
+            (
+                claimed,
+                ["WARN", "two programs advertise it", "other=lease 7f"],
+            ),
             (
                 unasked,
                 ["WARN", "its health be asked", "error=PermissionDenied: no"],

@@ -8,6 +8,7 @@
 //! What it never does: shrink because of an error, revive what said that it is closing, or hide
 //! what never said so.
 
+mod claims;
 mod endpoint;
 mod merge;
 mod settle;
@@ -25,6 +26,7 @@ use crate::name::{Address, ServiceName};
 use crate::registry::{EntryId, Update};
 use crate::time::Timestamp;
 
+use claims::Claims;
 use endpoint::Endpoint;
 use merge::Listed;
 use settle::Change;
@@ -154,6 +156,7 @@ pub struct Directory {
     touched: BTreeSet<EndpointId>,
     /// Those that are not listed, and kept while nothing is ready.
     kept: BTreeSet<EndpointId>,
+    claims: Claims,
     tombstones: Tombstones,
     next_id: u64,
     /// A whole list was seen: an empty one is knowledge, not ignorance.
@@ -180,6 +183,7 @@ impl Directory {
             had_ready: false,
             touched: BTreeSet::new(),
             kept: BTreeSet::new(),
+            claims: Claims::new(),
             tombstones,
             next_id: 0,
             synced: false,
@@ -425,7 +429,9 @@ impl Machine for Directory {
     fn deadline(&self) -> Option<(Timestamp, &'static str)> {
         let expiry = self.tombstones.deadline();
         let expiry = expiry.map(|at| (at, "tombstone expires"));
-        earliest(expiry, self.publish_due().map(|at| (at, "publish")))
+        let claim = self.claims.deadline().map(|at| (at, "say a claim"));
+        let publish = self.publish_due().map(|at| (at, "publish"));
+        earliest(earliest(expiry, claim), publish)
     }
 }
 

@@ -42,7 +42,9 @@ impl Directory {
         }
         for id in &touched {
             self.settle_dialling(*id, self.support(*id), any_ready);
+            self.settle_claim(now, *id);
         }
+        self.tell_claims(now);
         if any_ready {
             touched.append(&mut self.kept);
         }
@@ -137,6 +139,7 @@ impl Directory {
             here.remove(&id);
             if here.is_empty() {
                 self.addresses.remove(&endpoint.address);
+                self.claims.forget(&endpoint.address);
             }
         }
         self.kept.remove(&id);

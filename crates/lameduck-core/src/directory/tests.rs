@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::instance::{BootId, Instance, State};
-use crate::limits::{PUBLISH_PACE, TOMBSTONE_TTL, TOMBSTONES_MAX};
+use crate::limits::{CLAIM_TOLD_AFTER, PUBLISH_PACE, TOMBSTONE_TTL, TOMBSTONES_MAX};
 use crate::registry::{Entry, ErrorClass, RegistryError};
 use crate::table::assert_table;
 
@@ -151,6 +151,10 @@ fn show(output: &Output) -> Option<String> {
         Output::Event(Event::DirectoryStale { .. }) => "stale".to_string(),
         Output::Event(Event::DirectoryLive { after, .. }) => format!("live after {after:?}"),
         Output::Event(Event::RecordSkipped { what, .. }) => format!("skipped {what}"),
+        Output::Event(Event::AddressClaimed { address, lives, .. }) => {
+            let [one, other] = lives.map(short);
+            format!("{address} is claimed by {one} and {other}")
+        }
         Output::Event(other) => format!("{other:?}"),
     })
 }
@@ -544,6 +548,101 @@ fn leaked_foreign_registrations_close_together() {
     );
 }
 
+/// What is said of claims after `steps`, each of which comes so many milliseconds after the last one.
+fn claims(steps: Vec<(u64, Input)>) -> Vec<String> {
+    let (mut directory, mut now) = (directory(), Timestamp::ZERO);
+    for (later, input) in steps {
+        now += Duration::from_millis(later);
+        directory.handle_timeout(now);
+        directory.handle(now, input);
+    }
+    while let Some((at, _)) = directory.deadline() {
+        now = now.max(at);
+        directory.handle_timeout(now);
+    }
+    let mut said = outputs(&mut directory);
+    said.retain(|one| one.contains("claimed"));
+    said
+}
+
+#[test]
+fn r28_two_lives_that_claim_one_address_are_said_once() {
+    let both = || list(vec![entry(1, A, life(1)), entry(2, A, life(2))]);
+    let said = ["10.0.0.1:80 is claimed by life 1.0 and life 2.0"];
+    assert_eq!(claims(vec![(0, both())]), said);
+    // Whatever else happens there, and whoever answers.
+    let identity = says(0, Life::first(BootId::from_bits(2)));
+    let late = 2 * CLAIM_TOLD_AFTER.as_millis() as u64;
+    let busy = vec![(0, both()), (1, identity), (late, both()), (1, down(1))];
+    assert_eq!(claims(busy), said);
+    // Foreign registrations, with a life or alone.
+    for (one, other) in [
+        (Incarnation::Lease(7), Incarnation::Lease(9)),
+        (Incarnation::Lease(7), life(1)),
+        (Incarnation::Revision(7), life(1)),
+    ] {
+        let both = list(vec![entry(1, A, one), entry(2, A, other)]);
+        assert_eq!(claims(vec![(0, both)]).len(), 1, "{one} {other}");
+    }
+    // Each address for itself.
+    let two = vec![
+        entry(1, A, life(1)),
+        entry(2, A, life(2)),
+        entry(3, B, life(1)),
+        entry(4, B, life(3)),
+    ];
+    assert_eq!(claims(vec![(0, list(two))]).len(), 2);
+    // A third one that comes in place of the first is another claim.
+    let third = change(vec![entry(3, A, life(3))], &[1]);
+    let third = claims(vec![(0, both()), (late, third)]);
+    assert_eq!(
+        third[1], "10.0.0.1:80 is claimed by life 2.0 and life 3.0",
+        "{third:?}"
+    );
+}
+
+#[test]
+fn r28_a_restart_at_its_address_is_no_claim() {
+    let lease = CLAIM_TOLD_AFTER.as_millis() as u64 / 3;
+    let one = || list(vec![entry(1, A, life(1))]);
+    let next = |id: i64| change(vec![entry(id, A, life(id as u128))], &[]);
+    let gone = |id: i64| change(vec![], &[id]);
+    // Killed and started again: the old registration stays until its lease ends.
+    let killed = vec![(0, one()), (1, next(2)), (lease, gone(1))];
+    assert_eq!(claims(killed), [""; 0]);
+    // Again and again: at no time has one pair had its time.
+    let mut again = vec![(0, one())];
+    for id in 1..20 {
+        again.extend([(1, next(id + 1)), (lease, gone(id))]);
+    }
+    assert_eq!(claims(again), [""; 0]);
+    let closes = vec![
+        (0, one()),
+        (1, next(2)),
+        (1, change(vec![closing(1, A, life(1))], &[])),
+    ];
+    assert_eq!(claims(closes), [""; 0]);
+    for other in [
+        entry(2, A, Incarnation::Life(resumed(1))),
+        entry(2, A, life(1)),
+        entry(2, A, Incarnation::Unknown),
+        entry(2, B, life(2)),
+    ] {
+        let name = format!("{other:?}");
+        let both = vec![(0, one()), (1, change(vec![other], &[]))];
+        assert_eq!(claims(both), [""; 0], "{name}");
+    }
+}
+
+#[test]
+fn r28_nothing_is_kept_of_a_claim_whose_registrations_are_gone() {
+    let both = list(vec![entry(1, A, life(1)), entry(2, A, life(2))]);
+    let mut directory = directory();
+    feed(&mut directory, Timestamp::ZERO, [both, list(vec![])]);
+    assert_eq!(directory.claims, Claims::new());
+    assert_eq!(directory.deadline(), None);
+}
+
 #[test]
 fn not_ready_in_the_registry_gets_no_calls() {
     let mut unready = entry(1, A, life(1));
@@ -843,8 +942,9 @@ proptest! {
             one.handle(now, stepped(step.clone()));
             all.touch_all();
             all.handle(now, stepped(step));
-            let all = drain(&mut all);
+            let (all, all_deadline) = (drain(&mut all), all.deadline());
             prop_assert_eq!(drain(&mut one), all);
+            prop_assert_eq!(one.deadline(), all_deadline);
         }
     }
 }
