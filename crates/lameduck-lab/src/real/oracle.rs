@@ -54,6 +54,8 @@ pub struct History {
     /// Whether callers may place a call more than once. Where they may not, a kill loses calls
     /// declared idempotent by right, too.
     pub failover: bool,
+    /// Whether a proxy chooses the server of each call. Then no caller has servers of its own.
+    pub proxied: bool,
     /// In their order.
     pub drains: Vec<Drain>,
     /// In their order.

@@ -111,6 +111,7 @@ impl<'a> Lab<'a> {
         };
         let history = History {
             failover: options.failover,
+            proxied: options.proxy.is_some(),
             ..History::default()
         };
         Self {
@@ -202,10 +203,9 @@ impl<'a> Lab<'a> {
         self.fleet.start_proxy().await?;
         self.fleet.start_callers(&self.plan, &mut self.books)?;
         let callers = self.options.callers;
-        let places = if self.options.proxy.is_some() {
-            1
-        } else {
-            usize::from(servers)
+        let places = match self.options.proxy {
+            Some(_) => 1,
+            None => usize::from(servers),
         };
         let found = |lab: &Self| {
             let ready = |caller| lab.books.ledger.ready_in(caller);
@@ -293,7 +293,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Starts the next life of `server`, and waits until every caller uses it.
+    /// Starts the next life of `server`, and waits until every caller uses it, or the proxy does.
     async fn succeed(&mut self, server: u16) -> Result<(), LabError> {
         let started = self.start_anew(server)?;
         self.until_used(server, started).await
@@ -309,11 +309,15 @@ impl<'a> Lab<'a> {
     }
 
     async fn until_used(&mut self, server: u16, started: Timestamp) -> Result<(), LabError> {
-        let callers = usize::from(self.options.callers);
+        // Which caller's calls a proxy passes on to one server is the proxy's affair.
+        let users = match self.options.proxy {
+            Some(_) => 1,
+            None => usize::from(self.options.callers),
+        };
         let used = |lab: &Self| {
             let newest = lab.books.ledger.newest(server);
             newest.is_some_and(|(_, account)| {
-                account.born >= started && account.first_used.len() == callers
+                account.born >= started && account.first_used.len() >= users
             })
         };
         let doing = format!("waiting until server {server} is used");

@@ -1,5 +1,6 @@
 //! Whether a run measured what it says. An invalid run proves nothing, neither good nor bad.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -31,12 +32,12 @@ pub enum Reason {
         /// All drains.
         all: usize,
     },
-    /// Callers had sent a life nothing right before its signal, so that its leaving could not hurt.
+    /// A life had been sent nothing right before its signal, so that its leaving could not hurt.
     Unused {
-        /// How often: once for each caller and drain.
+        /// How often: once for each drain, and for each caller where callers choose.
         times: usize,
-        /// Which caller, the first time.
-        caller: u16,
+        /// Which caller had sent nothing, the first time; none where no caller had, behind a proxy.
+        caller: Option<u16>,
         /// Which server.
         server: u16,
         /// Which life of it.
@@ -89,13 +90,24 @@ impl fmt::Display for Reason {
             }
             Self::Unused {
                 times,
-                caller,
+                caller: Some(caller),
                 server,
                 life,
             } => write!(
                 f,
                 "callers had sent a server nothing in the {} ms before its signal ({times} in all): \
                  first caller {caller} to server {server} (life {life})",
+                USED_WITHIN.as_millis()
+            ),
+            Self::Unused {
+                times,
+                caller: None,
+                server,
+                life,
+            } => write!(
+                f,
+                "the proxy had passed a server nothing on in the {} ms before its signal ({times} in \
+                 all): first server {server} (life {life})",
                 USED_WITHIN.as_millis()
             ),
             Self::LeftBehind { server, longest } => write!(
@@ -145,11 +157,11 @@ pub fn reasons(
     if idle * 100 > all * (100 - BUSY_DRAINS_PERCENT) {
         reasons.push(Reason::IdleDrains { idle, all });
     }
-    let unused = history
-        .drains
-        .iter()
-        .flat_map(|drain| unused(ledger, plan, drain).map(move |caller| (caller, drain)));
-    let unused: Vec<(u16, &Drain)> = unused.collect();
+    let unused = history.drains.iter().flat_map(|drain| {
+        let callers = unused(ledger, plan, history.proxied, drain);
+        callers.into_iter().map(move |caller| (caller, drain))
+    });
+    let unused: Vec<(Option<u16>, &Drain)> = unused.collect();
     if let Some((caller, drain)) = unused.first() {
         reasons.push(Reason::Unused {
             times: unused.len(),
@@ -195,21 +207,29 @@ fn late_seconds(ledger: &Ledger, plan: &Plan, run: Duration) -> impl Iterator<It
     })
 }
 
-/// Callers that had sent the life nothing.
-fn unused(ledger: &Ledger, plan: &Plan, drain: &Drain) -> impl Iterator<Item = u16> {
-    let is_used = move |caller: u16| {
-        let recently = drain.signalled - USED_WITHIN;
-        let oldest = recently - plan.deadline();
-        let mut calls = ledger.calls_due(plan, oldest, drain.signalled);
-        calls.any(|(id, call)| {
-            let mut starts = call.starts.iter();
-            id.caller == caller
-                && starts.any(|(life, at)| {
-                    *life == drain.life && *at >= recently && *at <= drain.signalled
-                })
-        })
-    };
-    (0..plan.callers).filter(move |caller| !is_used(*caller))
+/// Callers that had sent the life nothing. Behind a proxy one `None`, where it had passed nothing on.
+///
+/// A caller that chooses servers itself has connections of its own to each: every one of them must be
+/// in use, or nothing is shown of what its caller does. Behind a proxy the connections to servers are the
+/// proxy's, and all callers share them. Its round robin may give every second call, and so always the
+/// same of two callers that take turns, to one server: that is load upon this server nevertheless.
+fn unused(ledger: &Ledger, plan: &Plan, proxied: bool, drain: &Drain) -> Vec<Option<u16>> {
+    let recently = drain.signalled - USED_WITHIN;
+    let oldest = recently - plan.deadline();
+    let calls = ledger.calls_due(plan, oldest, drain.signalled);
+    let used = calls.filter(|(_, call)| {
+        let mut starts = call.starts.iter();
+        starts.any(|(life, at)| *life == drain.life && *at >= recently && *at <= drain.signalled)
+    });
+    let used: BTreeSet<u16> = used.map(|(id, _)| id.caller).collect();
+    match (proxied, used.is_empty()) {
+        (true, true) => vec![None],
+        (true, false) => Vec::new(),
+        (false, _) => {
+            let unused = (0..plan.callers).filter(|caller| !used.contains(caller));
+            unused.map(Some).collect()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -300,7 +320,7 @@ mod tests {
         };
         let unused = Reason::Unused {
             times: 1,
-            caller: 0,
+            caller: Some(0),
             server: 0,
             life: life(0, 0),
         };
@@ -320,11 +340,57 @@ mod tests {
         let idle = Reason::IdleDrains { idle: 1, all: 1 };
         let both = Reason::Unused {
             times: 2,
-            caller: 0,
+            caller: Some(0),
             server: 0,
             life: life(0, 0),
         };
         check(all, &[idle, both]);
+    }
+
+    /// Two callers whose calls alternate, and a round robin over two servers: each server sees one caller.
+    #[test]
+    fn behind_a_proxy_one_caller_is_use_enough() {
+        let from = |caller: u16| {
+            move |record: &Record| {
+                matches!(record, Record::Started { id, life: there }
+                    if id.caller == caller && *there == life(0, 0))
+            }
+        };
+        for seen in 0..2 {
+            let one = |proxied| {
+                move |run: &mut Synthetic| {
+                    run.history.proxied = proxied;
+                    run.remove(from(1 - seen));
+                }
+            };
+            check(one(true), &[]);
+            let unused = Reason::Unused {
+                times: 1,
+                caller: Some(1 - seen),
+                server: 0,
+                life: life(0, 0),
+            };
+            check(one(false), &[unused]);
+        }
+        let none = |run: &mut Synthetic| {
+            run.history.proxied = true;
+            let recently = run.at(SIGNAL) - USED_WITHIN - ms(10);
+            run.lines.retain(|(_, line)| {
+                line.at < recently || !(from(0)(&line.record) || from(1)(&line.record))
+            });
+        };
+        let unused = Reason::Unused {
+            times: 1,
+            caller: None,
+            server: 0,
+            life: life(0, 0),
+        };
+        let said = sentences(std::slice::from_ref(&unused)).concat();
+        assert!(
+            said.contains("the proxy had passed a server nothing on"),
+            "{said}"
+        );
+        check(none, &[unused]);
     }
 
     #[test]
