@@ -59,6 +59,16 @@ const NEEDS: &[Need] = &[
         source: Source::Debian(&["tmux"]),
     },
     Need {
+        name: "nginx",
+        programs: &["nginx"],
+        source: Source::Debian(&["nginx"]),
+    },
+    Need {
+        name: "haproxy",
+        programs: &["haproxy"],
+        source: Source::Debian(&["haproxy"]),
+    },
+    Need {
         name: "chromium",
         programs: &["chromium"],
         source: Source::Debian(&["chromium"]),

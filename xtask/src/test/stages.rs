@@ -32,7 +32,9 @@ enum Program {
     Cargo,
     /// `lameduck lab`, as an earlier stage has built it.
     Lab,
-    /// The same with a report, and its output is judged.
+    /// The same with a proxy, which the arguments name, before its servers.
+    Behind,
+    /// A lab with a report, and its output is judged.
     Comparison,
     /// A program below the target directory that an earlier stage has built.
     Built(Cow<'static, str>),
@@ -87,6 +89,22 @@ pub const STAGES: &[Stage] = &[
         exit_code: 0,
         minutes_max: 3,
     },
+    behind(
+        "nor behind an nginx that ends connections after 100 requests",
+        &["nginx"],
+        &["nginx", "--keepalive-requests", "100"],
+    ),
+    behind(
+        "nor after 500",
+        &["nginx"],
+        &["nginx", "--keepalive-requests", "500"],
+    ),
+    behind(
+        "nor after 1,000",
+        &["nginx"],
+        &["nginx", "--keepalive-requests", "1000"],
+    ),
+    behind("nor behind HAProxy", &["haproxy"], &["haproxy"]),
     Stage {
         name: Cow::Borrowed("a whole comparison loses nothing of ours"),
         needs: &[],
@@ -135,6 +153,9 @@ pub const STAGES: &[Stage] = &[
 
 /// The command, below the target directory.
 const LAB: &str = "release/lameduck";
+/// What a lab with a proxy begins with; its name follows. At this rate each server has calls in flight
+/// always, and two cores have time for the proxy as well.
+const PROXIED: [&str; 5] = ["--registry", "none", "--rate", "500", "--proxy"];
 /// Exit code of a lab that was valid and lost calls.
 const LOST: i32 = 20;
 /// Exit code of a lab whose run proves nothing: the machine could not keep the schedule.
@@ -158,6 +179,22 @@ const fn lab(name: &'static str, arguments: &'static [&'static str], exit_code: 
         program: Program::Lab,
         arguments,
         exit_code,
+        minutes_max: 3,
+    }
+}
+
+/// A lab whose servers are rolled behind a proxy of others, which is reloaded after that.
+const fn behind(
+    name: &'static str,
+    needs: &'static [&'static str],
+    arguments: &'static [&'static str],
+) -> Stage {
+    Stage {
+        name: Cow::Borrowed(name),
+        needs,
+        program: Program::Behind,
+        arguments,
+        exit_code: 0,
         minutes_max: 3,
     }
 }
@@ -203,7 +240,7 @@ impl Stage {
         let target = &workspace.target_directory;
         let mut command = match &self.program {
             Program::Cargo => shell::cargo([]),
-            Program::Lab | Program::Comparison => {
+            Program::Lab | Program::Behind | Program::Comparison => {
                 let mut command = Command::new(target.join(LAB));
                 command.args(["lab", "--rolls", "1"]);
                 command
@@ -214,8 +251,12 @@ impl Stage {
                 command
             }
         };
-        if matches!(self.program, Program::Comparison) {
-            comparison::prepare(&mut command, target)?;
+        match self.program {
+            Program::Comparison => comparison::prepare(&mut command, target)?,
+            Program::Behind => {
+                command.args(PROXIED);
+            }
+            _ => {}
         }
         command.args(self.arguments);
         Ok(command)
@@ -319,7 +360,7 @@ fn run_once(command: &mut Command, stage: &Stage, target: &Path) -> Result<Once,
     }
     let shows = match stage.program {
         Program::Comparison => comparison::judge(target, &output)?,
-        Program::Cargo | Program::Lab | Program::Built(_) => Shown::Holds,
+        Program::Cargo | Program::Lab | Program::Behind | Program::Built(_) => Shown::Holds,
     };
     let because = |why: &str| Err(Failure(format!("`{shown}`: {why}")));
     let proves_nothing = shows == Shown::Nothing;

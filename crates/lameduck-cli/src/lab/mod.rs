@@ -85,6 +85,10 @@ pub struct Arguments {
     /// haproxy, caddy or envoy, which must be installed.
     #[arg(long, value_name = "PROXY")]
     proxy: Option<Proxy>,
+    /// nginx's keepalive_requests on both of its sides: after so many requests (500 unless said) it ends
+    /// a connection of a caller, or one of its own to a server.
+    #[arg(long, value_name = "N")]
+    keepalive_requests: Option<u32>,
     /// Writes the outcome as one HTML page that needs nothing beside it.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -190,6 +194,7 @@ fn options(arguments: Arguments) -> Options {
         ordeals: arguments.ordeals,
         slow_link: arguments.slow_link,
         proxy: arguments.proxy,
+        keepalive_requests: arguments.keepalive_requests,
         chart: arguments.report.is_some(),
         keep: arguments.keep,
     }

@@ -46,7 +46,9 @@ fn settings(out: &mut String, report: &Report) {
         ", no failover"
     };
     let proxy = options.proxy.map(|proxy| format!(", proxy {proxy}"));
-    let proxy = proxy.unwrap_or_default();
+    let requests = options.keepalive_requests;
+    let requests = requests.map(|requests| format!(", {requests} requests a connection"));
+    let proxy = proxy.unwrap_or_default() + &requests.unwrap_or_default();
     let slow = if options.slow_link {
         ", slow links"
     } else {
@@ -70,7 +72,12 @@ fn drains(out: &mut String, drains: &[DrainReport]) {
         "after the signal, in ms        pick  directory   admit     exit  in flight  cut",
     );
     for drain in drains {
-        let directory = drain.window_directory_ms;
+        let directory = match (drain.window_directory_ms, drain.window_pick_ms) {
+            (Some(ms), _) => format!("{ms:.2}"),
+            // Callers cannot tell which server they call, so that this says nothing of it.
+            (None, None) => "?".to_owned(),
+            (None, Some(_)) => "never".to_owned(),
+        };
         line(
             out,
             &format!(
@@ -79,7 +86,7 @@ fn drains(out: &mut String, drains: &[DrainReport]) {
                 drain
                     .window_pick_ms
                     .map_or("?".to_owned(), |ms| format!("{ms:.2}")),
-                directory.map_or("never".to_owned(), |ms| format!("{ms:.2}")),
+                directory,
                 drain.window_admit_ms,
                 drain.exit_ms,
                 drain.in_flight_at_signal,
@@ -194,9 +201,10 @@ fn clean(report: &Report) -> String {
 fn spread(values: impl Iterator<Item = f64>) -> String {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
-    let median = values.get(values.len() / 2).copied().unwrap_or_default();
-    let worst = values.last().copied().unwrap_or_default();
-    format!("{median:.2} and {worst:.2} ms")
+    match (values.get(values.len() / 2), values.last()) {
+        (Some(median), Some(worst)) => format!("{median:.2} and {worst:.2} ms"),
+        _ => "?".to_owned(),
+    }
 }
 
 fn line(out: &mut String, text: &str) {

@@ -174,6 +174,7 @@ impl Fleet {
             proxy,
             listen: self.proxy_address,
             servers: self.places.iter().map(|place| place.listen).collect(),
+            keepalive_requests: self.options.requests_of_a_connection(),
         };
         let directory = self.home.path().to_owned();
         let process = self.start(proxy.as_str(), Role::Proxy { spec, directory })?;

@@ -27,6 +27,8 @@ pub const LINK_SHARE_MAX: u64 = 70;
 pub const RATE_SLOW: u32 = 600;
 /// Calls a second otherwise.
 pub const RATE: u32 = 2_000;
+/// Requests after which nginx ends a connection unless said: some connections end in each roll.
+pub const KEEPALIVE_REQUESTS: u32 = 500;
 /// Calls a second, at most: more than the processes of one machine send, so that such a run would
 /// only be invalid, and late.
 pub const RATE_MAX: u32 = 100_000;

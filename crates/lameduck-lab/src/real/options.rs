@@ -8,7 +8,9 @@ use serde::Serialize;
 
 use super::error::LabError;
 use super::flavour::Flavour;
-use super::limits::{LARGE, LARGE_EVERY, LINK_RATE, LINK_SHARE_MAX, RATE, RATE_MAX};
+use super::limits::{
+    KEEPALIVE_REQUESTS, LARGE, LARGE_EVERY, LINK_RATE, LINK_SHARE_MAX, RATE, RATE_MAX,
+};
 use super::proxy::Proxy;
 use super::sabotage::Sabotage;
 
@@ -40,6 +42,8 @@ pub struct Options {
     pub slow_link: bool,
     /// A proxy of others between callers and servers.
     pub proxy: Option<Proxy>,
+    /// Requests after which nginx ends a connection, of either side; [`KEEPALIVE_REQUESTS`] where none.
+    pub keepalive_requests: Option<u32>,
     /// Whether the outcome comes with a [`Chart`](super::chart::Chart).
     pub chart: bool,
     /// A directory for all files of the run, which stays.
@@ -126,6 +130,8 @@ pub struct Settings {
     pub slow_link: bool,
     /// The proxy between callers and servers; null where there was none.
     pub proxy: Option<Proxy>,
+    /// Requests after which it ended a connection; null where it was not nginx.
+    pub keepalive_requests: Option<u32>,
 }
 
 impl From<&Options> for Settings {
@@ -142,6 +148,8 @@ impl From<&Options> for Settings {
             ordeals: options.ordeals,
             slow_link: options.slow_link,
             proxy: options.proxy,
+            keepalive_requests: (options.proxy == Some(Proxy::Nginx))
+                .then(|| options.requests_of_a_connection()),
         }
     }
 }
@@ -161,6 +169,7 @@ impl Default for Options {
             ordeals: false,
             slow_link: false,
             proxy: None,
+            keepalive_requests: None,
             chart: false,
             keep: None,
         }
@@ -205,12 +214,24 @@ impl Options {
             () if self.proxy.is_some() && self.sabotage.is_some() => refuse(
                 "--proxy: a control needs callers that know its servers; leave out --sabotage",
             ),
+            () if self.keepalive_requests.is_some() && self.proxy != Some(Proxy::Nginx) => {
+                refuse("--keepalive-requests: a setting of nginx; add --proxy nginx")
+            }
+            () if self.keepalive_requests == Some(0) => {
+                refuse("--keepalive-requests: at least 1, or no connection carries any")
+            }
             () if self.slow_link && !self.fits_links() => refuse(
                 "--slow-link: the large answers of so many calls need more than the links carry while a \
                  server is away; lower --rate, or raise --servers or --callers",
             ),
             () => self.registry.checked().map(|()| self),
         }
+    }
+
+    /// Requests after which nginx ends a connection.
+    #[must_use]
+    pub fn requests_of_a_connection(&self) -> u32 {
+        self.keepalive_requests.unwrap_or(KEEPALIVE_REQUESTS)
     }
 
     /// Whether the links carry the large answers while one server is away.
@@ -239,5 +260,32 @@ mod tests {
         let says = "--slow-link: the large answers of so many calls need more than";
         assert!(refused.to_string().contains(says), "{refused}");
         assert!(Options::default().checked().is_ok());
+    }
+
+    #[test]
+    fn requests_of_a_connection_are_nginxs() {
+        let with = |proxy, keepalive_requests| Options {
+            proxy,
+            keepalive_requests,
+            ..Options::default()
+        };
+        let nginx = with(Some(Proxy::Nginx), Some(100));
+        assert_eq!(Settings::from(&nginx).keepalive_requests, Some(100));
+        assert!(nginx.checked().is_ok());
+        let usual = with(Some(Proxy::Nginx), None);
+        assert_eq!(Settings::from(&usual).keepalive_requests, Some(500));
+        let other = with(Some(Proxy::Haproxy), None);
+        assert_eq!(Settings::from(&other).keepalive_requests, None);
+        for refused in [
+            with(None, Some(100)),
+            with(Some(Proxy::Envoy), Some(100)),
+            with(Some(Proxy::Nginx), Some(0)),
+        ] {
+            let why = refused.checked().expect_err("it makes no sense");
+            assert!(
+                why.to_string().starts_with("--keepalive-requests: "),
+                "{why}"
+            );
+        }
     }
 }

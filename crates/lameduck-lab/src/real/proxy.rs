@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Proxy {
-    /// nginx with `grpc_pass`. It ends a caller's connection after 500 requests.
+    /// nginx with `grpc_pass`. It ends a connection after some requests.
     Nginx,
     /// HAProxy with HTTP/2 on both sides, and a TCP check of every server.
     Haproxy,
@@ -34,6 +34,8 @@ pub struct ProxySpec {
     pub listen: SocketAddr,
     /// Where servers listen.
     pub servers: Vec<SocketAddr>,
+    /// Requests after which nginx ends a connection: a caller's, and one of its own to a server.
+    pub keepalive_requests: u32,
 }
 
 impl Proxy {
@@ -100,7 +102,7 @@ impl ProxySpec {
     fn nginx(&self, home: &Path) -> String {
         let home = home.display();
         let servers = self.each(|_, server| format!("server {server} max_fails=0;"));
-        let listen = self.listen;
+        let (listen, requests) = (self.listen, self.keepalive_requests);
         format!(
             "daemon off;\nworker_processes 1;\npid \"{home}/nginx.pid\";\nerror_log stderr warn;\n\
              events {{ worker_connections 4096; }}\n\
@@ -108,8 +110,8 @@ impl ProxySpec {
              client_body_temp_path \"{home}/body\";\nproxy_temp_path \"{home}/proxy\";\n\
              fastcgi_temp_path \"{home}/fastcgi\";\nuwsgi_temp_path \"{home}/uwsgi\";\n\
              scgi_temp_path \"{home}/scgi\";\n\
-             upstream servers {{\n{servers}keepalive 64;\n}}\n\
-             server {{\nlisten {listen} http2;\nkeepalive_requests 500;\n\
+             upstream servers {{\n{servers}keepalive 64;\nkeepalive_requests {requests};\n}}\n\
+             server {{\nlisten {listen} http2;\nkeepalive_requests {requests};\n\
              http2_max_concurrent_streams 1024;\n\
              location / {{ grpc_pass grpc://servers; }}\n}}\n}}\n"
         )
@@ -224,12 +226,22 @@ mod tests {
                 proxy,
                 listen: SocketAddr::from(([127, 0, 0, 1], 7_000)),
                 servers: servers.to_vec(),
+                keepalive_requests: 123,
             };
             let text = spec.configuration(Path::new("/home of a run"));
             for port in ["7000", "7001", "7002"] {
                 assert!(text.contains(port), "{proxy}: {text}");
             }
         }
+        let spec = ProxySpec {
+            proxy: Proxy::Nginx,
+            listen: SocketAddr::from(([127, 0, 0, 1], 7_000)),
+            servers: Vec::new(),
+            keepalive_requests: 123,
+        };
+        let text = spec.configuration(Path::new("/home of a run"));
+        let sides = text.matches("keepalive_requests 123;").count();
+        assert_eq!(sides, 2, "{text}");
         assert_eq!("squid".parse::<Proxy>(), Err(UnknownProxy));
     }
 }

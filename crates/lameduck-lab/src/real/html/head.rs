@@ -100,7 +100,9 @@ fn settings(options: &Settings) -> String {
     };
     let ordeals = if options.ordeals { ", ordeals" } else { "" };
     let proxy = options.proxy.map(|proxy| format!(", proxy: {proxy}"));
-    let proxy = proxy.unwrap_or_default();
+    let requests = options.keepalive_requests;
+    let requests = requests.map(|requests| format!(", {requests} requests a connection"));
+    let proxy = proxy.unwrap_or_default() + &requests.unwrap_or_default();
     let slow = if options.slow_link {
         ", slow links"
     } else {
