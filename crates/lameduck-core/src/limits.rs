@@ -330,7 +330,8 @@ pub const RETRY_PERCENT: u32 = 20;
 pub const RETRIES_PER_SECOND: u32 = 3;
 /// The window over which calls count for the retry budget.
 pub const RETRY_WINDOW: Duration = Duration::from_secs(10);
-/// A call without any usable endpoint waits at most this long (and never past its deadline).
+/// A call without any usable endpoint waits at most this long (and never past its deadline); so does one
+/// that has failed at all usable ones, where another is being connected.
 pub const PICK_WAIT_MAX: Duration = Duration::from_secs(2);
 /// A call that finds the streams of all instances in use waits for one to its deadline; without a
 /// deadline at most this long, so that answers that never end do not take all later calls with them in

@@ -49,7 +49,9 @@ pub(super) struct Call {
     policy: attempt::Policy,
     pub(super) attempts: Attempts,
     /// Endpoints that have failed it.
-    tried: Vec<EndpointId>,
+    pub(super) tried: Vec<EndpointId>,
+    /// Until when it waits for another one than those, once it has begun to.
+    pub(super) for_another: Option<Instant>,
     /// What is proven of all attempts together: one that may have run taints the call for good.
     pub(super) proof: Proof,
 }
@@ -120,6 +122,7 @@ impl Call {
             policy,
             attempts: Attempts::new(),
             tried: Vec::new(),
+            for_another: None,
             proof: Proof::NeverLeft,
         }
     }

@@ -324,6 +324,25 @@ impl Shared {
         under_way == 0 && !view.all.is_empty()
     }
 
+    /// Whether all that can be chosen now were tried, and another one is being connected.
+    pub(super) fn is_another_coming(&self, tried: &[EndpointId]) -> bool {
+        let view = self.view.load();
+        let now = self.hub.clock().now();
+        let is_tried = |one: &Arc<Endpoint>| tried.contains(&one.id);
+        let in_use = |one: &&Arc<Endpoint>| !one.cell.is_withheld() && one.is_usable();
+        let mut chosen_from = view.ready.iter().filter(in_use).peekable();
+        let all_tried = if chosen_from.peek().is_some() {
+            chosen_from.all(is_tried)
+        } else {
+            view.spare.iter().all(is_tried)
+        };
+        all_tried
+            && view
+                .all
+                .iter()
+                .any(|one| !is_tried(one) && one.is_coming(now))
+    }
+
     /// Whether any instance can be called now.
     pub(super) fn has_usable(&self) -> bool {
         self.view.load().spare.iter().any(|one| one.is_usable())

@@ -185,6 +185,11 @@ impl Endpoint {
         self.reach.want(now)
     }
 
+    /// Whether a call that has failed elsewhere gains by waiting for it.
+    pub(super) fn is_coming(&self, now: Timestamp) -> bool {
+        !*self.closing.borrow() && self.reach.is_coming(now)
+    }
+
     /// How many streams its connections have, and whose bounds those are.
     pub(super) fn why_full(&self, ours: Bounds) -> String {
         let links = self.links.load();
@@ -417,6 +422,7 @@ impl Effects {
                 // A GOAWAY in two steps names the last call only in the second.
                 endpoint.takes.set(takes);
             }
+            endpoint.reach.ended();
             endpoint.directory.hub.emit(&Event::Disconnected {
                 address: endpoint.address.clone(),
                 reason: end.to_string(),
@@ -521,6 +527,8 @@ impl effects::endpoint::Edge for Effects {
     }
 
     fn offer(&mut self, ticket: Ticket) {
+        let now = self.endpoint.directory.hub.clock().now();
+        self.endpoint.reach.offered(now);
         self.publish(Some(ticket), None);
     }
 

@@ -40,6 +40,19 @@ struct Inner {
     state: State,
     /// When a call wanted it last, where no dial had failed.
     wanted: Option<Timestamp>,
+    coming: Coming,
+}
+
+/// Whether a connection that calls may use is to be expected soon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Coming {
+    /// A dial is under way, or about to begin; the last one, if there was one, ended well.
+    #[default]
+    UnderWay,
+    /// It is there since then. The directory is about to hear of it.
+    Since(Timestamp),
+    /// The last dial brought none.
+    No,
 }
 
 #[derive(Debug, Default)]
@@ -77,7 +90,8 @@ impl Reach {
     /// A dial failed. True where that is to be said: it is an outage, and was not said before.
     pub(super) fn failed(&self, now: Timestamp, why: &str, outcome: Outcome) -> bool {
         let Outcome { expected, refused } = outcome;
-        let state = &mut self.lock().state;
+        let Inner { state, coming, .. } = &mut *self.lock();
+        *coming = Coming::No;
         let (since, said) = match &*state {
             State::Fine => (now, false),
             State::Failing(failure) => (failure.since, failure.said),
@@ -105,13 +119,41 @@ impl Reach {
 
     /// Nobody dials any more, and what still comes does not count. As [`reached`](Self::reached).
     pub(super) fn over(&self, now: Timestamp) -> Option<Duration> {
-        outage(now, mem::replace(&mut self.lock().state, State::Over))
+        let inner = &mut *self.lock();
+        inner.coming = Coming::No;
+        outage(now, mem::replace(&mut inner.state, State::Over))
     }
 
     /// Another dial begins.
     pub(super) fn begins(&self) {
-        if let State::Failing(failure) = &mut self.lock().state {
+        let inner = &mut *self.lock();
+        if let State::Failing(failure) = &mut inner.state {
             failure.again = true;
+        }
+        if inner.coming != Coming::No {
+            inner.coming = Coming::UnderWay;
+        }
+    }
+
+    /// Calls may use what was dialled.
+    pub(super) fn offered(&self, now: Timestamp) {
+        self.lock().coming = Coming::Since(now);
+    }
+
+    /// A connection ended. One that calls were never offered brought nothing.
+    pub(super) fn ended(&self) {
+        let coming = &mut self.lock().coming;
+        if *coming == Coming::UnderWay {
+            *coming = Coming::No;
+        }
+    }
+
+    /// Whether a call that has failed elsewhere gains by waiting for this endpoint.
+    pub(super) fn is_coming(&self, now: Timestamp) -> bool {
+        match self.lock().coming {
+            Coming::UnderWay => true,
+            Coming::Since(at) => now < at + DIAL_WANTED_AFTER,
+            Coming::No => false,
         }
     }
 
@@ -189,6 +231,37 @@ mod tests {
         assert_eq!(reach.want(due), Want::Dial);
         reach.over(due);
         assert_eq!(reach.want(due), Want::InVain, "nobody dials it any more");
+    }
+
+    #[test]
+    fn r29_who_failed_elsewhere_waits_for_a_first_dial_and_not_for_one_that_has_failed() {
+        let reach = Reach::default();
+        assert!(reach.is_coming(at(0)), "it is about to be dialled");
+        reach.begins();
+        assert!(reach.is_coming(at(1)));
+        reach.reached(at(2));
+        assert!(reach.is_coming(at(2)), "it is asked for its health");
+        reach.offered(at(3));
+        assert!(reach.is_coming(at(3)), "the directory hears of it");
+        let heard = at(3) + DIAL_WANTED_AFTER;
+        assert!(!reach.is_coming(heard), "what it says keeps calls away");
+        reach.ended();
+        reach.begins();
+        assert!(reach.is_coming(heard), "the successor of a good connection");
+        reach.failed(heard, WHY, SILENT);
+        reach.begins();
+        assert!(!reach.is_coming(heard), "the last one failed");
+        reach.reached(heard);
+        assert!(!reach.is_coming(heard));
+        reach.offered(heard);
+        reach.begins();
+        assert!(reach.is_coming(heard));
+        reach.ended();
+        reach.begins();
+        assert!(!reach.is_coming(heard), "it ended without a word");
+        reach.offered(heard);
+        reach.over(heard);
+        assert!(!reach.is_coming(heard));
     }
 
     fn at(milliseconds: u64) -> Timestamp {

@@ -20,13 +20,50 @@ impl Call {
     /// A place to send it to: at once where there is one and nobody waits for it.
     pub(super) async fn place(&mut self) -> Result<Place, tonic::Status> {
         if !self.shared().line.is_formed()
+            && !self.is_another_coming()
             && let Pick::Place(place) = self.look()
         {
             return Ok(place);
         }
+        if self.is_another_coming() {
+            self.wait_for_another().await;
+        }
         let place = self.wait_for_place().await?;
         self.say_remaining();
         Ok(place)
+    }
+
+    /// Whether all that could take it now have failed it, and another one is being connected: the retry
+    /// would go straight back to where it has just failed.
+    fn is_another_coming(&self) -> bool {
+        let passed = self.for_another.is_some_and(|end| Instant::now() >= end);
+        !self.tried.is_empty() && !passed && self.shared().is_another_coming(&self.tried)
+    }
+
+    /// Until when it waits for that one: half of what is left of its deadline, so that there is time to go
+    /// back, and never longer than for any instance.
+    fn another_end(&mut self) -> Instant {
+        let now = Instant::now();
+        let left = self
+            .deadline
+            .map(|at| at.saturating_duration_since(now) / 2);
+        let patience = left.map_or(PICK_WAIT_MAX, |left| left.min(PICK_WAIT_MAX));
+        *self.for_another.get_or_insert(now + patience)
+    }
+
+    /// Waits for it, or until it does not come.
+    async fn wait_for_another(&mut self) {
+        let shared = Arc::clone(self.shared());
+        let waiting = shared.waiters.wait();
+        loop {
+            let changed = waiting.changed();
+            if !self.is_another_coming() {
+                return;
+            }
+            let soon = Instant::now() + DIAL_WANTED_AFTER;
+            // Looked at again in any case.
+            let _ = timeout_at(self.another_end().min(soon), changed).await;
+        }
     }
 
     async fn wait_for_place(&self) -> Result<Place, tonic::Status> {

@@ -369,3 +369,92 @@ async fn r21_only_where_nothing_is_under_way_a_call_fails_at_once() {
         .expect("no panic")
         .expect_err("nobody answers");
 }
+
+/// A node that fails its calls, a channel to it and to `other`, and one call that has met the node.
+async fn failed_at_the_first(other: SocketAddr) -> (Node, Channel) {
+    let failing = Node::start("failing", None).await;
+    failing.facts.act(Deed::Unavailable);
+    let builder = Hub::new().channel_builder(&direct(&[failing.address, other]));
+    let channel = builder.idempotent(HELLO).build().expect("a target");
+    ready(&channel).await;
+    (failing, channel)
+}
+
+#[tokio::test]
+async fn r29_a_retry_waits_for_the_dial_that_is_under_way() {
+    let standing = Standing::begin();
+    let (listener, address) = listen().await;
+    let (failing, channel) = failed_at_the_first(address).await;
+    let mut peer = Peer::accept(&listener).await;
+    let call = begin(&channel);
+    until_standing(|| failing.facts.started() > 0).await;
+    settled().await;
+    assert!(!call.is_finished(), "it waits");
+    assert_eq!(failing.facts.started(), 1, "it has not gone back");
+    // No health service, then an answer.
+    peer.settings(&[]).await;
+    let watch = peer.request().await;
+    peer.trailers_only(watch).await;
+    let stream = peer.request().await;
+    peer.answer(stream, EMPTY).await;
+    let answer = call.await.expect("no panic");
+    assert_eq!(answer.expect("the other one answers"), "");
+    assert_eq!(failing.facts.started(), 1);
+    standing.end();
+}
+
+#[tokio::test]
+async fn r29_a_retry_goes_back_where_the_other_one_does_not_come() {
+    for deadline in [None, Some(Duration::from_millis(800))] {
+        let standing = Standing::begin();
+        let (listener, address) = listen().await;
+        let (failing, channel) = failed_at_the_first(address).await;
+        let _silent = Peer::accept(&listener).await;
+        let mut request = tonic::Request::new(HelloRequest::default());
+        if let Some(deadline) = deadline {
+            request.set_timeout(deadline);
+        }
+        let mut client = GreeterClient::new(channel.clone());
+        let call = tokio::spawn(async move { client.hello(request).await });
+        until_standing(|| failing.facts.started() > 0).await;
+        settled().await;
+        assert_eq!(failing.facts.started(), 1);
+        // Half of its time at most, so that it can go back.
+        let bound = deadline.map_or(PICK_WAIT_MAX, |deadline| deadline / 2);
+        standing.advance(bound).await;
+        let status = call.await.expect("no panic").expect_err("it fails");
+        assert_eq!(status.code(), Code::Unavailable, "{deadline:?}: {status}");
+        assert_eq!(failing.facts.started(), 3, "{deadline:?}: all attempts");
+        standing.end();
+    }
+}
+
+#[tokio::test]
+async fn r29_a_retry_waits_for_no_dial_that_has_failed() {
+    let standing = Standing::begin();
+    let (_port, refused) = nowhere();
+    let log = Log::default();
+    let failing = Node::start("failing", None).await;
+    failing.facts.act(Deed::Unavailable);
+    let target = direct(&[failing.address, refused]);
+    let builder = log.hub().channel_builder(&target).idempotent(HELLO);
+    let channel = builder.build().expect("a target");
+    ready(&channel).await;
+    let unreachable = |event: &Event| matches!(event, Event::Unreachable { .. });
+    until_standing(|| log.count(unreachable) > 0).await;
+    let status = hello(&channel).await.expect_err("it fails");
+    assert_eq!(status.code(), Code::Unavailable);
+    assert_eq!(failing.facts.started(), 3, "all attempts, at once");
+    standing.end();
+}
+
+/// Waits, while the clock stands, until a condition holds.
+async fn until_standing(condition: impl Fn() -> bool) {
+    let wait = async {
+        while !condition() {
+            tokio::task::yield_now().await;
+        }
+    };
+    // The clock's watchdog lets it go on.
+    timeout(SOON, wait).await.expect("it comes");
+}
